@@ -1,0 +1,81 @@
+"""Everything that Mem++ raises on purpose.
+
+    MemppError
+    ├── InputError (ValueError)          an argument or a document is not usable
+    │   ├── InvalidDateError             a date that is no date
+    │   └── RowNotFoundError (LookupError)  no row of that number
+    ├── StoreError                       the record on disk
+    │   ├── NotAStoreError               the path holds something else
+    │   ├── StoreVersionError            written by a newer format
+    │   ├── StoreDamagedError            bytes are missing or altered
+    │   ├── StoreLockedError             another process holds the commit lock
+    │   ├── StoreReadOnlyError           opened, or mounted, for reading only
+    │   ├── StoreWriteError              the disk refused a write
+    │   └── StoreClosedError             used after close()
+    └── EncoderError                     text could not be turned into vectors
+        ├── EncoderMismatchError         the store's vectors came from another encoder
+        └── EncoderUnavailableError      weights, files or an extra are missing
+
+Each message says what was wrong, with which value, and what to do. Faults of tantivy, hnswlib, onnxruntime, pyarrow
+and the operating system are translated where storage, indexes and encoders meet them.
+"""
+
+
+class MemppError(Exception):
+    """Base of every error that Mem++ raises on purpose."""
+
+
+class InputError(MemppError, ValueError):
+    """An argument, a setting or a document is not usable as it is."""
+
+
+class InvalidDateError(InputError):
+    """A value that should be a date is none."""
+
+
+class RowNotFoundError(InputError, LookupError):
+    """No row has this number."""
+
+
+class StoreError(MemppError):
+    """The record on disk is at fault."""
+
+
+class NotAStoreError(StoreError):
+    """The path holds something that is no Mem++ store."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written in a format that this version does not know."""
+
+
+class StoreDamagedError(StoreError):
+    """Bytes of the store are missing, altered or out of order."""
+
+
+class StoreLockedError(StoreError):
+    """Another process held the commit lock for longer than the time limit."""
+
+
+class StoreReadOnlyError(StoreError):
+    """A write was asked of a store that can only be read."""
+
+
+class StoreWriteError(StoreError):
+    """The operating system refused a write; what was acknowledged before is still there."""
+
+
+class StoreClosedError(StoreError):
+    """The memory was used after close()."""
+
+
+class EncoderError(MemppError):
+    """Text could not be turned into vectors."""
+
+
+class EncoderMismatchError(EncoderError):
+    """The store's vectors were made by another encoder."""
+
+
+class EncoderUnavailableError(EncoderError):
+    """The encoder's weights, files or packages are not installed."""

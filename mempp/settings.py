@@ -1,0 +1,191 @@
+"""How a question is answered: every number of the read path, its default, its environment variable, the presets."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from mempp.errors import InputError
+
+LexicalMode = Literal["any", "all"]
+DateRule = Literal["event", "ingest"]
+Packing = Literal["skip", "stop"]
+EvidenceStyle = Literal["plain", "tagged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the read path. A field that is not given is taken from the next layer.
+
+    Layers, first one wins: an argument of the call, `settings=` of the call, `settings=` of `open()`, the environment
+    (`MEMPP_K`, `MEMPP_WEIGHT_VECTOR`, … in capitals), the default below. `Settings(k=5)` gives `k` and nothing else.
+    """
+
+    k: int = 24
+    """How many hits an answer has at most."""
+    weight_lexical: float = 1.0
+    """Weight of the lexical leg in the fusion; 0 turns the leg off."""
+    weight_tags: float = 1.0
+    """Weight of the tag leg; 0 turns it off."""
+    weight_vector: float = 1.0
+    """Weight of the vector leg; 0 turns it off, and no question is embedded."""
+    candidates: int = 200
+    """C: how many rows a leg returns at most."""
+    gamma: float = 60.0
+    """γ of reciprocal rank fusion, score = Σ weight / (γ + rank), ranks from 0."""
+    lexical_mode: LexicalMode = "any"
+    """Whether a row must hold any content word of the question, or all of them."""
+    recency_slots: int | None = None
+    """s: how many of the k hits are kept for the latest-dated matches; None means min(3, k // 4)."""
+    ties: DateRule = "event"
+    """Equal scores: the later event date first (undated last), or the row ingested later first."""
+    undated: DateRule = "event"
+    """In the recency slots an undated row counts as oldest ("event"), or as dated by its ingest time ("ingest")."""
+    fill: bool = False
+    """Whether hits fewer than k are filled up with unmatched rows in scope, most recently ingested first."""
+    packing: Packing = "skip"
+    """Evidence in a budget: pass over a row that does not fit ("skip"), or end at it ("stop")."""
+    exact: bool = False
+    """Whether the vector leg scans every row in scope even where an approximate index is ready."""
+    given: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The names of the fields that were given, and so win over the layers below."""
+
+    def __new__(cls, **values: object) -> "Settings":
+        """Note which fields are given; the dataclass itself sees only values."""
+        self = object.__new__(cls)
+        object.__setattr__(self, "given", frozenset(values))
+        return self
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            InputError: a value is out of its range or of a wrong type.
+        """
+        _whole("k", self.k, least=1)
+        _whole("candidates", self.candidates, least=1)
+        if self.recency_slots is not None:
+            _whole("recency_slots", self.recency_slots, least=0)
+        for name in ("weight_lexical", "weight_tags", "weight_vector"):
+            _number(name, getattr(self, name), least=0.0)
+        _number("gamma", self.gamma, least=0.0)
+        if self.gamma == 0:
+            raise InputError("gamma must be above 0, got 0: the first rank is 0, and 1/0 has no value")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+        for name in ("fill", "exact"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, got {getattr(self, name)!r:.80}")
+
+    @property
+    def slots(self) -> int:
+        """The number of recency slots that holds for this k."""
+        return min(3, self.k // 4) if self.recency_slots is None else min(self.recency_slots, self.k)
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "lexical_mode": get_args(LexicalMode),
+    "ties": get_args(DateRule),
+    "undated": get_args(DateRule),
+    "packing": get_args(Packing),
+}
+NAMES = tuple(one.name for one in fields(Settings) if one.init)
+"""The names of all settings."""
+
+
+def layered(*layers: Settings | None) -> Settings:
+    """One whole Settings out of several: for each field the first layer that gives it, else the default."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        if layer is None:
+            continue
+        if not isinstance(layer, Settings):
+            raise InputError(f"settings must be a mempp.Settings, not {type(layer).__name__}: {layer!r:.80}")
+        for name in layer.given:
+            values.setdefault(name, getattr(layer, name))
+    return Settings(**values)
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings that the environment variables MEMPP_K, MEMPP_GAMMA, … give; an empty one gives nothing.
+
+    Raises:
+        InputError: a variable does not hold a value of its kind.
+    """
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    for name in NAMES:
+        variable = f"MEMPP_{name.upper()}"
+        text = environment.get(variable, "").strip()
+        if text:
+            values[name] = _parse(variable, name, text)
+    try:
+        return Settings(**values)
+    except InputError as error:
+        raise InputError(f"an environment variable MEMPP_… is not usable: {error}") from None
+
+
+def _parse(variable: str, name: str, text: str) -> object:
+    if name in _CHOICES:
+        return text.casefold()
+    if name in ("fill", "exact"):
+        meaning = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        if text.casefold() not in meaning:
+            raise InputError(f"the environment variable {variable} must be 1 or 0, got {text!r:.80}")
+        return meaning[text.casefold()]
+    try:
+        return int(text) if name in ("k", "candidates", "recency_slots") else float(text)
+    except ValueError:
+        raise InputError(f"the environment variable {variable} must be a number, got {text!r:.80}") from None
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{name} must be a whole number, got {value!r:.80}")
+    if value < least:
+        raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def _number(name: str, value: object, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
+        raise InputError(f"{name} must be a number from {least:g}, got {value!r:.80}")
+
+
+def _paper(weight_vector: float, candidates: int, lexical_mode: LexicalMode) -> Settings:
+    # Every field is given, so that neither the environment nor a better default ever changes a preset.
+    return Settings(
+        k=50,
+        weight_lexical=1.0,
+        weight_tags=1.0,
+        weight_vector=weight_vector,
+        candidates=candidates,
+        gamma=60.0,
+        lexical_mode=lexical_mode,
+        recency_slots=3,
+        ties="ingest",
+        undated="ingest",
+        fill=True,
+        packing="stop",
+        exact=False,
+    )
+
+
+PRESETS: Mapping[str, Settings] = {
+    "orgmembench": _paper(weight_vector=4.0, candidates=50, lexical_mode="all"),
+    "locomo": _paper(weight_vector=2.0, candidates=200, lexical_mode="any"),
+    "longmemeval": _paper(weight_vector=4.0, candidates=50, lexical_mode="all"),
+}
+"""The paper's Table 6 with its fixed numbers: k = 50, γ = 60, three recency slots."""
+
+
+def preset(name: str) -> Settings:
+    """The paper's settings for one benchmark: "orgmembench", "locomo" or "longmemeval".
+
+    Raises:
+        InputError: there is no preset of this name.
+    """
+    if name not in PRESETS:
+        raise InputError(f"there is no preset {name!r:.80}; the presets are {', '.join(PRESETS)}")
+    return PRESETS[name]
