@@ -20,12 +20,14 @@ _ONE_DAY = timedelta(days=1)
 # day ("2024-W05"), which is a span and not a date, so the form is checked before it is read.
 _DAY = r"(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}-W\d{2}-\d|\d{4}W\d{3})"
 _BARE_DATE = re.compile(_DAY, re.ASCII)
-_MOMENT = re.compile(_DAY + r"[T ]\d{2}(?::?\d{2}(?::?\d{2}(?:[.,]\d+)?)?)?(?:Z|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?", re.ASCII)
+_MOMENT = re.compile(
+    _DAY + r"[T ]\d{2}(?::?\d{2}(?::?\d{2}(?:[.,]\d+)?)?)?(?:Z|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?", re.ASCII
+)
 
 _ACCEPTED = "use a datetime, a date, or ISO 8601 text such as 2024-06-01 or 2024-06-01T09:30:00+02:00"
 
 
-def to_microseconds(value: DateLike, name: str, *, bare_date: Literal["start", "end"]) -> int:
+def to_microseconds(value: object, name: str, *, bare_date: Literal["start", "end"]) -> int:
     """Read a date as microseconds since 1970 UTC.
 
     Args:

@@ -1,0 +1,113 @@
+"""An approximate index of nearest vectors, built once in the background: HNSW by hnswlib.
+
+Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small World
+graphs", 2018. hnswlib is not safe to search while it is added to, so a graph is finished before anyone sees it and
+never changes afterwards; then any number of threads may search it.
+"""
+
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_M = 16
+_EF_CONSTRUCTION = 200
+_SEED = 20260301
+_CHUNK = 256  # vectors between two looks at the stop flag; about 0.2 s of work
+
+
+class ExactSearchWarning(RuntimeWarning):
+    """A vector index has outgrown exact search and cannot have a graph; it answers exactly, more slowly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A finished graph over the first `size` views of a vector index. Labels are view numbers."""
+
+    index: Any  # hnswlib.Index
+    size: int
+
+    def nearest(self, question: NDArray[np.float32], k: int, inside: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """About the `k` views with the highest inner product, best first.
+
+        Args:
+            question: shape (dimensions,).
+            k: how many; the more, the better the first of them.
+            inside: which views may be found, shape (size,); None for all.
+
+        Raises:
+            RuntimeError: the search met fewer than `k` of the views that may be found.
+        """
+        # A method of bytes is the cheapest callable there is: the search calls it once for each vector that it visits.
+        accepts = None if inside is None else inside.tobytes().__getitem__
+        labels, _ = self.index.knn_query(question, k=k, num_threads=1, filter=accepts)
+        return np.asarray(labels[0]).astype(np.int64)
+
+
+class GraphBuild:
+    """The building of a graph in a thread of its own."""
+
+    def __init__(self, vectors: NDArray[np.float32], publish: Callable[[Graph | None], None]) -> None:
+        """Start building over `vectors`, shape (n, dimensions), which must not change.
+
+        Args:
+            vectors: the vectors; a vector's label is its position.
+            publish: called in the thread of the build with the graph, or with None when hnswlib failed; not called
+                after `stop`.
+        """
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=_build, args=(vectors, publish, self._stopped), name="mempp-hnsw-build", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has ended; tell whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Give up the build and wait until its thread has ended."""
+        self._stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+def hnswlib_is_installed() -> bool:
+    """Whether the optional package can be imported."""
+    try:
+        import hnswlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _build(vectors: NDArray[np.float32], publish: Callable[[Graph | None], None], stopped: threading.Event) -> None:
+    import hnswlib
+
+    size, dimensions = vectors.shape
+    threads = max(1, (os.cpu_count() or 1) - 1)  # leaves a core to those who ask meanwhile
+    try:
+        index = hnswlib.Index(space="ip", dim=dimensions)
+        index.init_index(max_elements=size, M=_M, ef_construction=_EF_CONSTRUCTION, random_seed=_SEED)
+        for start in range(0, size, _CHUNK):
+            if stopped.is_set():
+                return
+            end = min(start + _CHUNK, size)
+            index.add_items(vectors[start:end], np.arange(start, end), num_threads=threads)
+        index.set_ef(_EF_CONSTRUCTION)  # a search uses the larger of this and k
+    except (RuntimeError, MemoryError) as error:
+        publish(None)
+        warnings.warn(
+            f"The HNSW graph over {size} vectors could not be built ({error}); search stays exact.",
+            ExactSearchWarning,
+            stacklevel=1,
+        )
+        return
+    if not stopped.is_set():
+        publish(Graph(index, size))

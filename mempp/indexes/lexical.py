@@ -1,0 +1,87 @@
+"""Full-text ranking: which rows in scope hold the words of a question, by BM25.
+
+Tantivy analyses (`analysis`), arrays hold the postings (`postings`), `bm25` scores. Tantivy's own search is not used:
+its statistics are those of the whole index, so that later documents would change a past answer, it takes no bitset,
+and its order of ties depends on its segments.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.errors import InputError
+from mempp.indexes.analysis import question_terms, term_counts
+from mempp.indexes.bm25 import rank_by_bm25
+from mempp.indexes.growable import GrowableArray
+from mempp.indexes.postings import Postings
+from mempp.indexes.ranking import Allowed, Ranking
+
+
+class LexicalIndex:
+    """Texts by row, found by their words. See `mempp.indexes` for scope, threads and ties."""
+
+    def __init__(self) -> None:
+        self._postings = Postings()
+        self._lengths: GrowableArray[np.uint32] = GrowableArray(np.uint32)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self._lengths)
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Add the texts of the next rows, one each, empty ones too."""
+        # Analysed before anything is noted: if one text cannot be, none of these rows is there by half.
+        analysed = [term_counts(text) for text in texts]
+        for row, counts in enumerate(analysed, start=len(self)):
+            self._postings.add(row, counts)
+        self._lengths.extend([counts.total() for counts in analysed])
+
+    def rank(self, question: str, allowed: Allowed, limit: int, mode: Literal["any", "all"] = "any") -> Ranking:
+        """The rows in scope that match best.
+
+        Args:
+            question: any string; it has no syntax.
+            allowed: the scope, shape (n_rows,).
+            limit: how many rows at most.
+            mode: "any": rows with at least one of the question's content words. "all": rows with every one.
+
+        Returns:
+            Rows by BM25 score. Empty when the question has no content word, such as one of stop words only.
+
+        Raises:
+            InputError: `mode` is neither "any" nor "all".
+        """
+        if mode not in ("any", "all"):
+            raise InputError(f"The lexical mode is {mode!r:.80}; it must be 'any' or 'all'.")
+        asked = question_terms(question)
+        if not asked:
+            return Ranking.empty()
+        lengths = self._lengths.values[: len(allowed)]
+        allowed = allowed[: len(lengths)]
+        postings = [self._postings.find(term, len(allowed)) for term in asked]
+        return rank_by_bm25(postings, lengths, allowed, limit, every_term=mode == "all")
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The whole index as flat arrays, for somebody to keep. Only the thread that adds may call it.
+
+        Whoever keeps them keeps `mempp.indexes.analysis.ANALYSIS_VERSION` with them and drops them when it differs.
+        """
+        return {**self._postings.arrays(), "lengths": self._lengths.values}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> "LexicalIndex":
+        """An index over arrays that `arrays` gave; postings are not copied and may be memory-mapped.
+
+        Raises:
+            InputError: the arrays do not fit together.
+        """
+        index = LexicalIndex()
+        index._postings = Postings.from_arrays(arrays)
+        if "lengths" not in arrays:
+            raise InputError("These arrays are no lexical index ('lengths' is missing); build it from the texts.")
+        index._lengths.extend(arrays["lengths"])
+        if len(arrays["rows"]) and int(arrays["rows"].max()) >= len(index):
+            raise InputError(f"Postings name rows beyond the {len(index)} of the index; build it from the texts.")
+        return index

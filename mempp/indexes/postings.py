@@ -1,0 +1,159 @@
+"""Which rows hold which term, how often: an immutable base of flat arrays and a growing tail.
+
+The base costs 8 bytes a posting and opens without work from arrays that somebody kept. New postings go to a tail, one
+small array per term, which is merged into a new base when it has grown to half of the base.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.errors import InputError
+
+_SMALLEST_MERGE = 1 << 20  # postings; below this a merge is not worth its time
+_NO_POSTINGS = np.empty(0, np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a reader takes hold of: base arrays that never change and the tail that grew on top of them."""
+
+    offsets: NDArray[np.int64]  # (terms of the base + 1,): term t has postings offsets[t] to offsets[t + 1]
+    rows: NDArray[np.uint32]  # ascending within a term
+    counts: NDArray[np.uint32]
+    tail: dict[int, "array[int]"]  # term → row, count, row, count, …
+
+
+class Postings:
+    """Postings of numbered terms. One writer, many readers without a lock.
+
+    Rows must come in ascending order. A reader sees every row whose `add` had returned when it began, and possibly
+    later ones; it cuts those off by row number.
+    """
+
+    def __init__(self) -> None:
+        # Four-byte array items: "I" has four bytes wherever CPython runs today; row ids then reach 4.29 billion.
+        self._numbers: dict[str, int] = {}
+        self._state = _State(np.zeros(1, np.int64), _NO_POSTINGS, _NO_POSTINGS, {})
+        self._in_tail = 0
+
+    def __len__(self) -> int:
+        """Number of postings."""
+        return len(self._state.rows) + self._in_tail
+
+    def __contains__(self, term: str) -> bool:
+        return term in self._numbers
+
+    def add(self, row: int, counts: Mapping[str, int]) -> None:
+        """Note that `row`, higher than every row before, holds each term so many times."""
+        tail = self._state.tail
+        for term, count in counts.items():
+            number = self._numbers.setdefault(term, len(self._numbers))
+            pair = array("I", (row, count))
+            postings = tail.get(number)
+            if postings is None:
+                tail[number] = pair
+            else:
+                postings.extend(pair)  # one step under the interpreter's lock: a reader never copies half a pair
+        self._in_tail += len(counts)
+        if self._in_tail >= max(_SMALLEST_MERGE, len(self._state.rows) // 2):
+            self.freeze()
+
+    def find(self, term: str, n_rows: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Rows below `n_rows` that hold the term, ascending, and how often; both empty for an unknown term."""
+        state = self._state  # once: `freeze` puts another in its place
+        number = self._numbers.get(term)
+        if number is None:
+            return _NO_POSTINGS, _NO_POSTINGS
+        rows, counts = _NO_POSTINGS, _NO_POSTINGS
+        if number < len(state.offsets) - 1:
+            begin, end = state.offsets[number], state.offsets[number + 1]
+            rows, counts = state.rows[begin:end], state.counts[begin:end]
+        growing = state.tail.get(number)
+        if growing is not None:
+            # A copy: an array that NumPy holds a buffer of cannot grow.
+            pairs = np.frombuffer(growing[:], np.uint32).reshape(-1, 2)
+            rows, counts = np.concatenate((rows, pairs[:, 0])), np.concatenate((counts, pairs[:, 1]))
+        if len(rows) and rows[-1] >= n_rows:
+            end = np.searchsorted(rows, np.uint32(n_rows))
+            rows, counts = rows[:end], counts[:end]
+        return rows, counts
+
+    def freeze(self) -> None:
+        """Merge the tail into a new base. Only the writer may call it; readers keep what they hold."""
+        state = self._state
+        if not state.tail:
+            return
+        n_terms = len(self._numbers)
+        old_sizes = np.zeros(n_terms, np.int64)
+        old_sizes[: len(state.offsets) - 1] = np.diff(state.offsets)
+        numbers = sorted(state.tail)
+        new_sizes = np.zeros(n_terms, np.int64)
+        new_sizes[numbers] = [len(state.tail[number]) // 2 for number in numbers]
+        offsets = np.zeros(n_terms + 1, np.int64)
+        np.cumsum(old_sizes + new_sizes, out=offsets[1:])
+        pairs = np.frombuffer(b"".join(state.tail[number].tobytes() for number in numbers), np.uint32).reshape(-1, 2)
+        from_tail = np.zeros(offsets[-1], np.bool_)
+        from_tail[_ranges(offsets[:-1] + old_sizes, new_sizes)] = True
+        rows, counts = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], np.uint32)
+        for merged, old, new in ((rows, state.rows, pairs[:, 0]), (counts, state.counts, pairs[:, 1])):
+            merged[from_tail] = new
+            merged[~from_tail] = old
+        self._state = _State(offsets, rows, counts, {})
+        self._in_tail = 0
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Everything as flat arrays, for somebody to keep: `terms` (UTF-8, one a line), `offsets`, `rows`, `counts`.
+
+        Merges the tail first, so only the writer may call it.
+        """
+        self.freeze()
+        state = self._state
+        text = "\n".join(self._numbers).encode()
+        return {
+            "terms": np.frombuffer(text, np.uint8),
+            "offsets": state.offsets,
+            "rows": state.rows,
+            "counts": state.counts,
+        }
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> "Postings":
+        """Postings over arrays that `arrays` gave; they are not copied and may be memory-mapped.
+
+        Raises:
+            InputError: the arrays do not fit together.
+        """
+        try:
+            text = arrays["terms"].tobytes().decode()
+            offsets = np.asarray(arrays["offsets"], np.int64)
+            rows, counts = np.asarray(arrays["rows"], np.uint32), np.asarray(arrays["counts"], np.uint32)
+        except (KeyError, UnicodeDecodeError, TypeError, ValueError) as error:
+            raise InputError(f"These arrays are no postings ({error!r}); build the index from the texts.") from error
+        terms: Sequence[str] = text.split("\n") if text else ()
+        postings = Postings()
+        postings._numbers = dict(zip(terms, range(len(terms)), strict=True))
+        fits = (
+            len(postings._numbers) == len(terms) == len(offsets) - 1
+            and offsets[0] == 0
+            and offsets[-1] == len(rows) == len(counts)
+            and bool((np.diff(offsets) >= 0).all())
+        )
+        if not fits:
+            raise InputError(
+                f"Postings of {len(terms)} terms do not fit together: {len(offsets)} offsets, {len(rows)} rows, "
+                f"{len(counts)} counts; build the index from the texts."
+            )
+        postings._state = _State(offsets, rows, counts, {})
+        return postings
+
+
+def _ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of all ranges start, start + 1, … of the given sizes, one after another."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - sizes), sizes)
+    return numbers

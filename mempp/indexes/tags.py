@@ -1,0 +1,102 @@
+"""Ranking by labels: authors and tags whose words stand in the question.
+
+A label matches when its words stand in the question in a row: "vendor-b" in "Why vendor B?", "vpn gateway" in "the
+VPN-Gateway". Rows are ranked by
+
+    1. how many different labels of the row match;
+    2. rarity, Σ ln(N / df) over those labels, with N and df counted over the rows in scope;
+    3. row id, later first.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mempp.indexes.analysis import words
+from mempp.indexes.postings import Postings
+from mempp.indexes.ranking import Allowed, Ranking, best_positions
+from mempp.indexes.stopwords import STOP_WORDS
+
+
+class TagIndex:
+    """Labels by row, found by their words. See `mempp.indexes` for scope, threads and ties."""
+
+    def __init__(self) -> None:
+        self._n_rows = 0
+        self._postings = Postings()  # a term is a label's words, joined by spaces
+        self._spellings: dict[str, str] = {}
+        # First word of a label → in how many words such labels come, so that a question's word is looked up only in
+        # those. Tuples are replaced, never changed, since other threads go through them.
+        self._sizes: dict[str, tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self._n_rows
+
+    def add(self, labels: Sequence[Sequence[str]]) -> None:
+        """Add the labels of the next rows: one list each, authors and tags together.
+
+        A label in two spellings counts once on a row. One without words, or made only of stop words, never matches.
+        """
+        # Analysed before anything is noted, as in the lexical index.
+        analysed = [[(label, words(label)) for label in row_labels] for row_labels in labels]
+        for row_labels in analysed:
+            keys: dict[str, int] = {}
+            for label, parts in row_labels:
+                if STOP_WORDS.issuperset(parts):
+                    continue
+                key = " ".join(parts)
+                keys[key] = 1
+                self._spellings.setdefault(key, label)
+                sizes = self._sizes.get(parts[0], ())
+                if len(parts) not in sizes:
+                    self._sizes[parts[0]] = (*sizes, len(parts))
+            self._postings.add(self._n_rows, keys)
+            self._n_rows += 1
+
+    def rank(self, question: str, allowed: Allowed, limit: int) -> Ranking:
+        """The rows in scope that carry most labels named in the question.
+
+        Args:
+            question: any string.
+            allowed: the scope, shape (n_rows,).
+            limit: how many rows at most.
+
+        Returns:
+            Rows with at least one matching label, in the order above. A score is the number of matching labels plus
+            rarity / (1 + rarity), which lies in [0, 1): good to look at, while the order is exact.
+        """
+        allowed = allowed[: self._n_rows]
+        n_allowed = int(np.count_nonzero(allowed))
+        if not n_allowed or limit <= 0:
+            return Ranking.empty()
+        found = []
+        for key in self._matching(question):
+            rows, _ = self._postings.find(key, len(allowed))
+            rows = rows[allowed[rows]]
+            if len(rows):
+                found.append(rows)
+        n_labels = np.zeros(len(allowed), np.float64)
+        rarity = np.zeros(len(allowed), np.float64)
+        # Commonest first: sums over labels equally rare then come out equal to the last bit.
+        for rows in sorted(found, key=len, reverse=True):
+            n_labels[rows] += 1
+            rarity[rows] += math.log(n_allowed / len(rows))
+        matched = np.flatnonzero(n_labels)
+        best = matched[best_positions(matched.astype(np.int64), (n_labels[matched], rarity[matched]), limit)]
+        return Ranking(best.astype(np.int64), n_labels[best] + rarity[best] / (1 + rarity[best]))
+
+    def matched_labels(self, question: str) -> list[str]:
+        """The labels named in the question, as first spelt, in its order; of all rows, in scope or not."""
+        return [self._spellings[key] for key in self._matching(question)]
+
+    def _matching(self, question: str) -> list[str]:
+        asked = words(question)
+        keys: dict[str, None] = {}
+        for start, word in enumerate(asked):
+            for size in self._sizes.get(word, ()):
+                key = " ".join(asked[start : start + size])
+                if key in self._postings:
+                    keys[key] = None
+        return list(keys)
