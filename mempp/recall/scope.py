@@ -1,0 +1,161 @@
+"""The scope of a question: which rows it may see, as one bitset, decided before anything is ranked (paper, eq. 4)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.dates import to_microseconds, DateLike
+from mempp.errors import InputError
+from mempp.recall.states import States, visibility
+from mempp.recall.table import UNDATED, RowTable
+from mempp.records import Record, labels
+
+Allowed = NDArray[np.bool_]
+"""(rows,) bitset of the rows in scope."""
+
+PermittedRows = Iterable[int] | Callable[[Record], bool]
+"""The caller's own permitted rows: row ids, or a predicate over records."""
+
+
+class Bounds(TypedDict, total=False):
+    """What a question may be bounded and filtered by. A filter takes one value or several, any of them, case folded."""
+
+    as_of: DateLike | None
+    """Event-time bound: only rows dated up to then; undated rows are out. A bare date means the end of that day."""
+    known_at: DateLike | int | None
+    """Ingest-time bound: the record as it stood then. A whole number is a sequence number."""
+    since: DateLike | None
+    """Only rows dated from then on. A bare date means the start of that day."""
+    author: str | Iterable[str] | None
+    tags: str | Iterable[str] | None
+    source: str | Iterable[str] | None
+    thread: str | Iterable[str] | None
+    where: Mapping[str, Any] | None
+    """Metadata keys and the values that they must have; in a list any element counts; None also means "no such key"."""
+    rows: PermittedRows | None
+    """The caller's own permitted rows: row ids, or a predicate over records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The bounds and filters of a question, checked; moments in microseconds UTC."""
+
+    as_of: int | None = None
+    known_at: int | None = None
+    """Ingest time, microseconds UTC."""
+    known_sequence: int | None = None
+    """The same bound given as a sequence number."""
+    since: int | None = None
+    author: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
+    source: tuple[str, ...] | None = None
+    thread: tuple[str, ...] | None = None
+    where: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    row_ids: frozenset[int] | None = None
+    predicate: Callable[[Record], bool] | None = None
+
+
+def check_question(
+    *,
+    as_of: DateLike | None = None,
+    known_at: DateLike | int | None = None,
+    since: DateLike | None = None,
+    author: str | Iterable[str] | None = None,
+    tags: str | Iterable[str] | None = None,
+    source: str | Iterable[str] | None = None,
+    thread: str | Iterable[str] | None = None,
+    where: Mapping[str, Any] | None = None,
+    rows: PermittedRows | None = None,
+) -> Question:
+    """Read the bounds and filters that a caller gave.
+
+    Raises:
+        InputError: a filter is of a wrong type.
+        InvalidDateError: a bound is no date.
+    """
+    sequence: int | None = None
+    moment: int | None = None
+    if isinstance(known_at, int) and not isinstance(known_at, bool):
+        sequence = known_at
+    elif known_at is not None:
+        moment = to_microseconds(known_at, "known_at", bare_date="end")
+    row_ids, predicate = _permitted(rows)
+    return Question(
+        as_of=None if as_of is None else to_microseconds(as_of, "as_of", bare_date="end"),
+        known_at=moment,
+        known_sequence=sequence,
+        since=None if since is None else to_microseconds(since, "since", bare_date="start"),
+        author=None if author is None else labels(author, "author"),
+        tags=None if tags is None else labels(tags, "tags"),
+        source=None if source is None else labels(source, "source"),
+        thread=None if thread is None else labels(thread, "thread"),
+        where=_where(where),
+        row_ids=row_ids,
+        predicate=predicate,
+    )
+
+
+def _where(where: Mapping[str, Any] | None) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    if where is None:
+        return ()
+    if not isinstance(where, Mapping) or not all(isinstance(key, str) for key in where):
+        raise InputError(f"where must map metadata keys to values, got {where!r:.80}")
+    return tuple(
+        (key, tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,))
+        for key, value in where.items()
+    )
+
+
+def _permitted(rows: PermittedRows | None) -> tuple[frozenset[int] | None, Callable[[Record], bool] | None]:
+    if rows is None:
+        return None, None
+    if callable(rows):
+        return None, rows
+    try:
+        listed: list[object] = list(rows.tolist() if isinstance(rows, np.ndarray) else rows)
+    except TypeError:
+        raise InputError(f"rows must be row ids or a predicate over records, got {rows!r:.80}") from None
+    row_ids = set()
+    for row in listed:
+        if isinstance(row, bool) or not isinstance(row, int | np.integer):
+            raise InputError(f"rows must hold row ids, got {row!r:.80}; for a rule use a function of a record")
+        row_ids.add(int(row))
+    return frozenset(row_ids), None
+
+
+def scope_of(question: Question, table: RowTable, states: States, rows: int) -> Allowed:
+    """The bitset of the rows in scope, all bounds and filters applied except the caller's predicate.
+
+    Args:
+        question: bounds and filters.
+        table: the columns of the rows.
+        states: the states that hold at the question's known-at time.
+        rows: how many rows are known at that time; the length of the bitset.
+    """
+    occurred_at = table.occurred_at[:rows]
+    allowed = np.ones(rows, dtype=np.bool_)
+    if question.as_of is not None:
+        allowed &= (occurred_at <= question.as_of) & (occurred_at != UNDATED)
+    if question.since is not None:
+        allowed &= occurred_at >= question.since
+    if states.hidden:
+        allowed[visibility(states, table.occurred_at).hidden_rows(question.as_of)] = False
+    for field in ("author", "tags", "source", "thread"):
+        wanted = getattr(question, field)
+        if wanted is not None:
+            allowed &= _mask(table.rows_with(field, wanted, rows), rows)
+    for key, values in question.where:
+        allowed &= _mask(table.rows_where(key, values, rows), rows)
+    if question.row_ids is not None:
+        known = [row for row in question.row_ids if 0 <= row < rows]
+        allowed &= _mask(np.array(known, dtype=np.int64), rows)
+    return allowed
+
+
+def _mask(row_ids: NDArray[np.int64], rows: int) -> Allowed:
+    mask = np.zeros(rows, dtype=np.bool_)
+    mask[row_ids] = True
+    return mask

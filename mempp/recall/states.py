@@ -1,0 +1,147 @@
+"""The state of every row, as the entries up to a moment leave it.
+
+`States` is immutable: a question that took one keeps one consistent picture while others write. A commit of state
+changes makes a new one.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.dates import from_microseconds
+from mempp.records import State
+
+ChangeKind = Literal["supersede", "archive", "retract", "reinstate"]
+
+_ALWAYS = int(np.iinfo(np.int64).min)
+"""Earlier than any date; it also stands for "no event date" in a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One state entry of the log: `row_id` is superseded by / archived into `related`, retracted, or reinstated."""
+
+    sequence: int
+    kind: ChangeKind
+    row_id: int
+    related: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class States:
+    """Which rows are superseded, archived or retracted; rows not named are active.
+
+    The last entry about a row wins, with one distinction: being superseded and being hidden are two things, so that
+    superseding a retracted row does not bring it back. Reinstating clears both.
+    """
+
+    superseded: Mapping[int, int]
+    """Row id → the row that superseded it."""
+    hidden: Mapping[int, StateChange]
+    """Row id → the entry (archive or retract) that took it out of retrieval."""
+
+    def with_changes(self, changes: Iterable[StateChange]) -> "States":
+        """The states after these further entries, in order."""
+        superseded, hidden = dict(self.superseded), dict(self.hidden)
+        for change in changes:
+            row = change.row_id
+            if change.kind == "supersede" and change.related is not None:
+                superseded[row] = change.related
+            elif change.kind == "reinstate":
+                superseded.pop(row, None)
+                hidden.pop(row, None)
+            else:
+                hidden[row] = change
+        return replace(self, superseded=MappingProxyType(superseded), hidden=MappingProxyType(hidden))
+
+    def leads_to(self, row: int, target: int) -> bool:
+        """Whether following the supersessions from `row` arrives at `target`."""
+        current: int | None = row
+        while current is not None and current != target:
+            current = self.superseded.get(current)
+        return current == target
+
+    @cached_property
+    def merged_groups(self) -> Mapping[int, tuple[int, ...]]:
+        """Merged row → the rows archived into it that are older than itself.
+
+        Only an older row can have gone into its text. A row archived into an older one (a duplicate into the
+        original, say) is simply hidden, and the original is visible from its own date on.
+        """
+        groups: dict[int, list[int]] = {}
+        for row, change in self.hidden.items():
+            if change.kind == "archive" and change.related is not None and row < change.related:
+                groups.setdefault(change.related, []).append(row)
+        return {merged: tuple(sorted(groups[merged])) for merged in sorted(groups)}
+
+
+NO_STATES = States(superseded=MappingProxyType({}), hidden=MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """What the states mean for the scope of a question.
+
+    A hidden row is in scope only of questions as of a moment before `hidden_from[row]`; a merged row only of
+    questions as of `merged_from[row]` or later, or without an as-of date. Moments in microseconds UTC.
+    """
+
+    hidden_from: Mapping[int, int]
+    merged_from: Mapping[int, int]
+
+    def hidden_rows(self, as_of: int | None) -> NDArray[np.int64]:
+        """The rows that a question as of this moment (None: of now) may not see, whatever their own date."""
+        rows = [row for row, moment in self.hidden_from.items() if as_of is None or moment <= as_of]
+        if as_of is not None:
+            rows += [row for row, moment in self.merged_from.items() if moment > as_of]
+        return np.array(rows, dtype=np.int64)
+
+
+def visibility(states: States, occurred_at: NDArray[np.int64]) -> Visibility:
+    """When hidden and merged rows may be seen; computed once for each `States`.
+
+    A merged row holds text of its whole group, so it is visible from the latest event date of the group on; before
+    that date its originals are. Groups may stand on groups.
+
+    Args:
+        states: the states that hold.
+        occurred_at: (rows,) event dates in microseconds UTC; the smallest int64 where there is none.
+    """
+    known = states.__dict__.get("_visibility")
+    if isinstance(known, Visibility):
+        return known
+    merged_from: dict[int, int] = {}
+    for merged, originals in states.merged_groups.items():  # ascending, so a group's own merged rows come first
+        dates = [merged_from.get(original, int(occurred_at[original])) for original in originals]
+        merged_from[merged] = max([int(occurred_at[merged]), *dates])
+    hidden_from = {}
+    for row, change in states.hidden.items():
+        merged_later = change.kind == "archive" and change.related is not None and row < change.related
+        hidden_from[row] = merged_from[change.related] if merged_later and change.related is not None else _ALWAYS
+    seen = Visibility(hidden_from=hidden_from, merged_from=merged_from)
+    object.__setattr__(states, "_visibility", seen)  # event dates never change, so neither does this
+    return seen
+
+
+def state_of(states: States, occurred_at: NDArray[np.int64], row: int, as_of: int | None) -> State:
+    """The state of one row as a question as of this moment (None: of now) may know it.
+
+    A supersession by a row dated later than the as-of date is not known then, and so is not told.
+    """
+    by = states.superseded.get(row)
+    since = None if by is None or occurred_at[by] == _ALWAYS else int(occurred_at[by])
+    if by is not None and as_of is not None and (since is None or since > as_of):
+        by = since = None
+    moment = None if since is None else from_microseconds(since)
+    change = states.hidden.get(row)
+    if change is not None and (as_of is None or visibility(states, occurred_at).hidden_from[row] <= as_of):
+        if change.kind == "archive":
+            return State(status="archived", by=by, since=moment, into=change.related)
+        return State(status="retracted", by=by, since=moment, reason=change.reason)
+    return State() if by is None else State(status="superseded", by=by, since=moment)
