@@ -43,7 +43,9 @@ class EncoderIdentity:
 class Encoder(Protocol):
     """Turns texts into unit vectors; safe to call from several threads.
 
-    Building the object is cheap; heavy work (reading weights, starting a runtime) happens at the first encode.
+    Building the object is cheap; heavy work (reading weights, starting a runtime) happens at the first encode, or in
+    `load()` where an encoder has one: Memory calls it before it stores documents, so that what cannot be embedded
+    is told before anything is written.
     """
 
     @property

@@ -148,6 +148,10 @@ class DirectoryEncoder:
         """
         return self._recorded or self._examined.get().identity
 
+    def load(self) -> None:
+        """Reads the model now, rather than at the first encode; errors as `encode_documents`."""
+        self._model.get()
+
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Returns (n, dimensions) unit rows in the order of `texts`.
 

@@ -67,6 +67,10 @@ class MiniLM:
         """Which vectors this encoder makes; known without reading the weights."""
         return IDENTITY
 
+    def load(self) -> None:
+        """Reads the weights now, rather than at the first encode; errors as `encode_documents`."""
+        self._model.get()
+
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Returns (n, 384) unit rows in the order of `texts`.
 

@@ -109,6 +109,14 @@ class OpenAIEncoder:
         """Which vectors this encoder makes: model and dimensions."""
         return self._identity
 
+    def load(self) -> None:
+        """Makes the client now, rather than at the first encode; the server is not asked.
+
+        Raises:
+            EncoderUnavailableError: the SDK is not installed, or there is no key.
+        """
+        self._client.get()
+
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Returns (n, dimensions) unit rows in the order of `texts`.
 

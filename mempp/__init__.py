@@ -1,0 +1,165 @@
+"""Mem++: non-destructive memory for LLM agents over an organisation's record, in one process.
+
+    import mempp
+
+    with mempp.open("acme.mempp") as memory:
+        memory.add("Board approved Vendor B.", occurred_at="2025-03-27", author="board", tags=["vpn"])
+        hits = memory.recall("Which VPN vendor do we use?", as_of="2024-06-01")
+
+Importing this module is cheap: NumPy, Arrow, Tantivy and the encoders load when a memory is first opened.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from mempp.errors import (
+    EncoderError,
+    EncoderMismatchError,
+    EncoderUnavailableError,
+    InputError,
+    InvalidDateError,
+    MemppError,
+    NotAStoreError,
+    RowNotFoundError,
+    StoreClosedError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+    StoreReadOnlyError,
+    StoreVersionError,
+    StoreWriteError,
+)
+from mempp.records import AddReport, Annotation, Document, Record, State
+from mempp.settings import Settings, preset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mempp.encoders import DirectoryEncoder, Encoder, MiniLM, OpenAIEncoder
+    from mempp.evidence import Evidence
+    from mempp.memory import Memory
+    from mempp.projection import Repeats
+    from mempp.recall import Explanation, Hit
+    from mempp.statistics import Statistics
+
+try:
+    __version__ = version("mempp")
+except PackageNotFoundError:  # run from a source tree that was not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "AddReport",
+    "Annotation",
+    "DirectoryEncoder",
+    "Document",
+    "Encoder",
+    "EncoderError",
+    "EncoderMismatchError",
+    "EncoderUnavailableError",
+    "Evidence",
+    "Explanation",
+    "Hit",
+    "InputError",
+    "InvalidDateError",
+    "Memory",
+    "MemppError",
+    "MiniLM",
+    "NotAStoreError",
+    "OpenAIEncoder",
+    "Record",
+    "RowNotFoundError",
+    "Settings",
+    "State",
+    "Statistics",
+    "StoreClosedError",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreLockedError",
+    "StoreReadOnlyError",
+    "StoreVersionError",
+    "StoreWriteError",
+    "in_memory",
+    "open",
+    "preset",
+]
+
+_LOADED_WHEN_USED = {
+    "DirectoryEncoder": "mempp.encoders",
+    "Encoder": "mempp.encoders",
+    "Evidence": "mempp.evidence",
+    "Explanation": "mempp.recall",
+    "Hit": "mempp.recall",
+    "Memory": "mempp.memory",
+    "MiniLM": "mempp.encoders",
+    "OpenAIEncoder": "mempp.encoders",
+    "Statistics": "mempp.statistics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LOADED_WHEN_USED:
+        return getattr(import_module(_LOADED_WHEN_USED[name]), name)
+    raise AttributeError(f"module 'mempp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def open(
+    path: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    encoder: "str | Path | Encoder | None" = None,
+    settings: Settings | None = None,
+    repeats: "Repeats" = "exact",
+    exact_up_to: int = 200_000,
+    lock_timeout: float = 30.0,
+) -> "Memory":
+    """Open a store, or create it where there is none.
+
+    Args:
+        path: the directory of the store.
+        read_only: write nothing, not even a lock; the store must exist.
+        create: False refuses to create a store.
+        encoder: "minilm", "openai", "openai:MODEL", a directory with an exported model, an Encoder, or "none" for
+            a memory without vectors. Without it, the encoder that the store was made with; for a new store the
+            environment variable MEMPP_ENCODER, else MiniLM.
+        settings: how to rank where a call does not say.
+        repeats: what `add` takes for a repeat. "exact": the same text, authors, event date and thread as a row in any
+            state. "paper": the same text and authors as an active row.
+        exact_up_to: number of vectors up to which every search is exact; beyond, an HNSW index is built.
+        lock_timeout: seconds to wait for another process's commit.
+
+    Raises:
+        NotAStoreError: the path holds something else, or nothing and `create` or `read_only` forbids to create.
+        StoreVersionError: the store is of a newer format.
+        StoreDamagedError: bytes of it are missing or altered.
+        EncoderMismatchError: its vectors came from another encoder.
+    """
+    from mempp.memory import Memory
+    from mempp.storage import open_store
+
+    store = open_store(path, read_only=read_only, create=create, lock_timeout=lock_timeout)
+    try:
+        return Memory(store, encoder=encoder, settings=settings, repeats=repeats, exact_up_to=exact_up_to)
+    except BaseException:
+        store.close()
+        raise
+
+
+def in_memory(
+    *,
+    encoder: "str | Path | Encoder | None" = None,
+    settings: Settings | None = None,
+    repeats: "Repeats" = "exact",
+    exact_up_to: int = 200_000,
+) -> "Memory":
+    """A memory without a directory, gone when the process ends; for tests and evaluation. Arguments as in `open`."""
+    from mempp.memory import Memory
+    from mempp.storage import MemoryStore
+
+    return Memory(MemoryStore(), encoder=encoder, settings=settings, repeats=repeats, exact_up_to=exact_up_to)

@@ -1,0 +1,284 @@
+"""The commands and their options; what they do stands in the modules beside this one."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import mempp
+from mempp.cli import options
+from mempp.cli.output import record_as_json, say, write, write_json
+from mempp.errors import InputError
+
+if TYPE_CHECKING:
+    from mempp import Hit
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+)
+
+
+@app.callback(invoke_without_command=True)
+def mempp_command(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """An organisation's record as a memory: dated documents, kept whole, asked as of any date.
+
+    Exit codes: 0 done, 1 the store or the data is at fault, 2 wrong usage, 130 interrupted. Results go to stdout,
+    messages to stderr. MEMPP_DEBUG=1 adds a traceback to an error.
+    """
+    if version:
+        typer.echo(f"mempp {mempp.__version__}")
+        raise typer.Exit(0)
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+@app.command("add")
+def add_command(
+    store: options.Store,
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="Files, folders, or - for standard input.", show_default=False),
+    ],
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Read every FILE as jsonl, csv, tsv, parquet or text, whatever its name.",
+            show_default=False,
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", metavar="C", help="Between the cells of CSV, if no comma.", show_default=False),
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FIELD=KEY",
+            help="Take a field from another key or column, such as text=body; give it again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    author: Annotated[
+        list[str] | None,
+        typer.Option("--author", metavar="NAME", help="Author of documents that name none.", show_default=False),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Tag of documents that have none.", show_default=False),
+    ] = None,
+    thread: Annotated[
+        str | None,
+        typer.Option("--thread", metavar="ID", help="Thread of documents that name none.", show_default=False),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="KIND", help="Kind of documents that name none.", show_default=False),
+    ] = None,
+    date: Annotated[
+        str | None,
+        typer.Option("--date", metavar="DATE", help="Event date of documents without one.", show_default=False),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Pass over documents that are not usable, and count them.")
+    ] = False,
+    no_embed: Annotated[
+        bool, typer.Option("--no-embed", help="Leave the vectors for `mempp embed`; adding is then much faster.")
+    ] = False,
+    encoder: options.Encoder = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            metavar="N",
+            help="Documents per commit; by default 64, with --no-embed 1000.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Add documents to a store; what it holds already is not added again.
+
+    The store is created if it is not there. Reads JSON Lines (.jsonl, .ndjson), CSV (.csv, .tsv), Parquet (.parquet),
+    Markdown and text (.md, .markdown, .txt: one document per file), and folders of them. The fields of a document are
+    text, occurred_at, author, tags, source, thread, kind and metadata; other keys go into metadata. The first document
+    that is not usable ends the command, and what stands before it stays added; see --skip-bad.
+    """
+    from mempp.cli.add import Wishes, run
+    from mempp.cli.sources.fields import Naming, check_defaults, parse_map
+    from mempp.cli.sources.files import find_files
+
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"--batch-size must be at least 1, got {batch_size}")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise InputError(f"--delimiter takes one character, got {delimiter!r:.80}; for tabs give --format tsv")
+    defaults = check_defaults(author=author, tags=tag, thread=thread, kind=kind, occurred_at=date)
+    wishes = Wishes(
+        naming=Naming(names=parse_map(maps or []), defaults=defaults),
+        embed=not no_embed,
+        encoder=encoder,
+        batch_size=batch_size or (1000 if no_embed else 64),
+        skip_bad=skip_bad,
+        quiet=quiet,
+        as_json=as_json,
+    )
+    raise typer.Exit(run(store, find_files(files, format_name=file_format, delimiter=delimiter), wishes))
+
+
+@app.command("recall")
+def recall_command(
+    store: options.Store,
+    question: options.Question,
+    as_of: options.AsOf = None,
+    known_at: options.KnownAt = None,
+    since: options.Since = None,
+    k: options.K = None,
+    author: options.Author = None,
+    tag: options.Tag = None,
+    source: options.SourceOption = None,
+    thread: options.Thread = None,
+    where: options.Where = None,
+    preset: options.PresetName = None,
+    encoder: options.Encoder = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say of every hit why it is there.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Find the documents that answer a question.
+
+    Dates are ISO 8601 text such as 2024-06-01 or 2024-06-01T09:30:00+02:00. A day without a time means its start in
+    --since and its end in --as-of and --known-at. Finding nothing is no error.
+    """
+    bounds = options.bounds(
+        as_of=as_of, known_at=known_at, since=since, author=author, tag=tag, source=source, thread=thread, where=where
+    )
+    settings = options.settings_of(preset)
+    with options.open_to_read(store, encoder) as memory:
+        hits = memory.recall(question, k=k, settings=settings, **bounds)
+    if as_json:
+        write_json({**_asked(question, bounds), "hits": [_hit_as_json(hit, explain) for hit in hits]})
+        return
+    if not hits:
+        say("nothing found")
+        return
+    from mempp.cli.people import print_hits
+
+    print_hits(hits, explain=explain)
+
+
+@app.command("evidence")
+def evidence_command(
+    store: options.Store,
+    question: options.Question,
+    as_of: options.AsOf = None,
+    known_at: options.KnownAt = None,
+    since: options.Since = None,
+    k: options.K = None,
+    author: options.Author = None,
+    tag: options.Tag = None,
+    source: options.SourceOption = None,
+    thread: options.Thread = None,
+    where: options.Where = None,
+    preset: options.PresetName = None,
+    encoder: options.Encoder = None,
+    max_chars: Annotated[
+        int, typer.Option("--max-chars", metavar="N", help="Characters the evidence has at most.")
+    ] = 40_000,
+    style: Annotated[
+        str,
+        typer.Option(
+            "--style", metavar="STYLE", help="plain, or tagged: each document in a tag that its text cannot close."
+        ),
+    ] = "plain",
+    as_json: options.Json = False,
+) -> None:
+    """Print what answers a question, for a model to read.
+
+    On stdout stands the evidence and nothing else. Bounds and filters are those of `recall`. A document is
+    never cut, unless the first alone is larger than the budget.
+    """
+    bounds = options.bounds(
+        as_of=as_of, known_at=known_at, since=since, author=author, tag=tag, source=source, thread=thread, where=where
+    )
+    settings = options.settings_of(preset)
+    chosen_style = options.evidence_style(style)
+    with options.open_to_read(store, encoder) as memory:
+        evidence = memory.evidence(question, max_chars=max_chars, style=chosen_style, k=k, settings=settings, **bounds)
+    if as_json:
+        row_ids = {"row_ids": list(evidence.row_ids), "left_out": list(evidence.left_out), "cut": evidence.cut}
+        write_json({**_asked(question, bounds), "evidence": str(evidence), **row_ids})
+        return
+    if not evidence.hits:
+        say("nothing found")
+        return
+    write(str(evidence))
+    if evidence.left_out:
+        plural = "document" if len(evidence.left_out) == 1 else "documents"
+        say(f"{len(evidence.left_out)} {plural} more did not fit into {max_chars:,} characters; see --max-chars")
+
+
+@app.command("show")
+def show_command(
+    store: options.Store,
+    row: Annotated[int, typer.Argument(metavar="ROW", help="The row id, as `recall` shows it.", show_default=False)],
+    as_json: options.Json = False,
+) -> None:
+    """Show one document whole, with all that is stored of it."""
+    with options.open_to_read(store, "none") as memory:
+        record = memory.get(row)
+    if as_json:
+        write_json(record_as_json(record))
+        return
+    from mempp.cli.people import print_record
+
+    print_record(record)
+
+
+@app.command("stats")
+def stats_command(store: options.Store, as_json: options.Json = False) -> None:
+    """Count what a store holds.
+
+    Documents by state, dates, authors, threads, entries of the log, documents without a vector, bytes on disk.
+    """
+    from mempp.cli.people import print_pairs
+    from mempp.cli.stats import as_pairs
+
+    with options.open_to_read(store) as memory:
+        statistics = memory.stats()
+    if as_json:
+        write_json({"store": store, **statistics.as_dict()})
+    else:
+        print_pairs(as_pairs(statistics))
+
+
+@app.command("embed")
+def embed_command(
+    store: options.Store,
+    encoder: options.Encoder = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Embed the documents that have no vector yet.
+
+    Such are those added with --no-embed, and those whose adding was interrupted.
+    """
+    from mempp.cli.embed import run
+
+    raise typer.Exit(run(store, encoder=encoder, quiet=quiet, as_json=as_json))
+
+
+def _asked(question: str, bounds: dict[str, Any]) -> dict[str, Any]:
+    return {"question": question, **{name: bounds[name] for name in ("as_of", "known_at", "since")}}
+
+
+def _hit_as_json(hit: "Hit", explain: bool) -> dict[str, Any]:
+    explanation = {"explanation": hit.explain().as_dict()} if explain else {}
+    return {**record_as_json(hit.record), "score": hit.score, "matched": hit.matched, "via": hit.via, **explanation}

@@ -1,0 +1,177 @@
+"""Options that several commands share, and what they mean to the memory."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import mempp
+from mempp.errors import EncoderError, InputError
+
+if TYPE_CHECKING:
+    from mempp import Memory, Settings
+    from mempp.settings import EvidenceStyle
+
+Store = Annotated[str, typer.Argument(metavar="STORE", help="The folder of the store.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME",
+        help="minilm, openai, openai:MODEL, the folder of an ONNX model, or none. By default the store's own; for a "
+        "new store that of MEMPP_ENCODER, else minilm.",
+        show_default=False,
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question, any text.", show_default=False)]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="DATE", help="Only documents dated up to then; undated ones are out.", show_default=False
+    ),
+]
+KnownAt = Annotated[
+    str | None,
+    typer.Option(
+        "--known-at",
+        metavar="DATE|N",
+        help="Only what was stored up to then; a whole number is the sequence number of an entry.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="DATE", help="Only documents dated from then on.", show_default=False),
+]
+K = Annotated[
+    int | None,
+    typer.Option(
+        "--k", "-k", metavar="N", help="At most this many hits; by default 24, with a preset 50.", show_default=False
+    ),
+]
+Author = Annotated[
+    list[str] | None,
+    typer.Option("--author", metavar="NAME", help="Only by this author; give it again for more.", show_default=False),
+]
+Tag = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Only with this tag; give it again for more.", show_default=False),
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="ID", help="Only from this source; give it again for more.", show_default=False),
+]
+Thread = Annotated[
+    list[str] | None,
+    typer.Option("--thread", metavar="ID", help="Only of this thread; give it again for more.", show_default=False),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="KEY=VALUE",
+        help="Only with this metadata. The same key again: any of the values; another key: both.",
+        show_default=False,
+    ),
+]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset", metavar="NAME", help="Read settings of the paper: orgmembench, locomo or longmemeval.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+def bounds(
+    *,
+    as_of: str | None,
+    known_at: str | None,
+    since: str | None,
+    author: Sequence[str] | None,
+    tag: Sequence[str] | None,
+    source: Sequence[str] | None,
+    thread: Sequence[str] | None,
+    where: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The bounds and filters of a question, as `Memory.recall` takes them.
+
+    Raises:
+        InputError: `--where` is not KEY=VALUE.
+    """
+    return {
+        "as_of": as_of,
+        "known_at": int(known_at) if known_at is not None and _whole_number(known_at) else known_at,
+        "since": since,
+        "author": list(author) if author else None,
+        "tags": list(tag) if tag else None,
+        "source": list(source) if source else None,
+        "thread": list(thread) if thread else None,
+        "where": parse_where(where) if where else None,
+    }
+
+
+def _whole_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def parse_where(pairs: Sequence[str]) -> dict[str, list[object]]:
+    """Read `--where key=value` options; a value that reads as a JSON number, true, false or null means that, too.
+
+    Raises:
+        InputError: not of this form.
+    """
+    wanted: dict[str, list[object]] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--where takes KEY=VALUE, such as project=apollo, got {pair!r:.80}")
+        values = wanted.setdefault(key, [])
+        values.append(text)
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and abs(value) < float("inf")):
+            values.append(value)
+    return wanted
+
+
+def evidence_style(name: str) -> "EvidenceStyle":
+    """The style of evidence that `--style` names.
+
+    Raises:
+        InputError: there is no such style.
+    """
+    styles: dict[str, EvidenceStyle] = {"plain": "plain", "tagged": "tagged"}
+    if name not in styles:
+        raise InputError(f"--style must be plain or tagged, got {name!r:.80}")
+    return styles[name]
+
+
+def settings_of(preset: str | None) -> "Settings | None":
+    """The settings that `--preset` names.
+
+    Raises:
+        InputError: there is no such preset.
+    """
+    return None if preset is None else mempp.preset(preset)
+
+
+@contextmanager
+def open_to_read(store: str, encoder: str | None = None) -> "Iterator[Memory]":
+    """A store opened for reading only; nothing is created or written.
+
+    Raises:
+        StoreError: there is no store, or it is at fault.
+        EncoderError: the question could not be embedded; the message says how to ask without.
+    """
+    try:
+        with mempp.open(store, read_only=True, create=False, encoder=encoder) as memory:
+            yield memory
+    except EncoderError as error:
+        raise type(error)(f"{error}; --encoder none asks without vectors") from error

@@ -1,0 +1,175 @@
+"""The evidence: records of an answer, rendered with number, date and author, and packed into a budget of characters.
+
+Two styles. "plain" heads each text with one line; a text could imitate such a line. "tagged" encloses each text in a
+tag whose name stands in none of the texts, so that nothing inside can close it; use it where documents are not
+trusted. In both the texts stand verbatim.
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+from xml.sax.saxutils import quoteattr
+
+from mempp.dates import show
+from mempp.errors import InputError
+from mempp.recall import Hit
+from mempp.records import Record
+from mempp.settings import EvidenceStyle, Packing
+
+_BETWEEN = "\n\n"
+_BREAKING = ("Cc", "Zl", "Zp")
+"""Unicode categories of control characters and of line and paragraph separators."""
+Render = Callable[[int, Record, str], str]
+"""(number, record, text) → the record as the model reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What an answering model reads. `str(evidence)` is the text."""
+
+    text: str
+    hits: tuple[Hit, ...]
+    """The hits that were packed, in the order in which they stand in the text."""
+    left_out: tuple[int, ...]
+    """Row ids of the hits that did not fit, in rank order."""
+    cut: bool
+    """Whether the first record alone was larger than the budget, and stands there cut."""
+
+    @property
+    def row_ids(self) -> tuple[int, ...]:
+        """Row ids of the packed records, in the order in which they stand in the text."""
+        return tuple(hit.row_id for hit in self.hits)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def pack(
+    hits: Sequence[Hit], *, max_chars: int = 40_000, style: EvidenceStyle = "plain", packing: Packing = "skip"
+) -> Evidence:
+    """Render hits and pack whole records into a budget.
+
+    A record is never cut, unless the first alone is larger than the budget: then it is cut and a note says so.
+
+    Args:
+        hits: an answer, best first.
+        max_chars: the most characters the text may have; it is never longer, and never empty when there are hits.
+        style: "plain" or "tagged".
+        packing: "stop": in rank order, ending at the first record that does not fit (as the benchmarks count).
+            "skip": records that do not fit are passed over for later ones that do, and room is kept for the recency
+            slots, up to half of the budget.
+
+    Raises:
+        InputError: `max_chars` is below 1, or the style is unknown.
+    """
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
+        raise InputError(f"max_chars must be a whole number from 1, got {max_chars!r:.80}")
+    if style not in get_args(EvidenceStyle):
+        raise InputError(f"style must be one of {', '.join(get_args(EvidenceStyle))}, got {style!r:.80}")
+    if not hits:
+        return Evidence("", (), (), cut=False)
+    render = _plain if style == "plain" else _tagged(hits)
+    # The number that a record gets is at most its place in the answer, so this cost is never too small.
+    costs = [
+        len(render(place, hit.record, "")) + len(hit.record.text) + (len(_BETWEEN) if place > 1 else 0)
+        for place, hit in enumerate(hits, start=1)
+    ]
+    if costs[0] > max_chars:
+        return _cut_first(hits, costs, max_chars, render, packing)
+    order = _priority(hits, costs, max_chars) if packing == "skip" else range(len(hits))
+    packed = _take(order, costs, max_chars, packing)
+    return _evidence(hits, packed, render)
+
+
+def _take(order: Sequence[int], costs: Sequence[int], budget: int, packing: Packing) -> list[int]:
+    packed = []
+    for place in order:
+        if costs[place] <= budget:
+            packed.append(place)
+            budget -= costs[place]
+        elif packing == "stop":
+            break
+    return sorted(packed)
+
+
+def _priority(hits: Sequence[Hit], costs: Sequence[int], max_chars: int) -> list[int]:
+    """The first hit, then the recency slots as far as room is kept for them, then the rest in rank order."""
+    reserved: list[int] = []
+    room = max_chars // 2
+    for place, hit in enumerate(hits):
+        if place and hit.via == "recency" and (costs[place] <= room or not reserved):
+            reserved.append(place)
+            room -= costs[place]
+    first = [0, *reserved]
+    return first + [place for place in range(1, len(hits)) if place not in reserved]
+
+
+def _evidence(hits: Sequence[Hit], packed: Sequence[int], render: Render, first_text: str | None = None) -> Evidence:
+    parts = [
+        render(
+            number, hits[place].record, first_text if first_text is not None and place == 0 else hits[place].record.text
+        )
+        for number, place in enumerate(packed, start=1)
+    ]
+    kept = set(packed)
+    return Evidence(
+        text=_BETWEEN.join(parts),
+        hits=tuple(hits[place] for place in packed),
+        left_out=tuple(hit.row_id for place, hit in enumerate(hits) if place not in kept),
+        cut=first_text is not None,
+    )
+
+
+def _cut_first(hits: Sequence[Hit], costs: Sequence[int], max_chars: int, render: Render, packing: Packing) -> Evidence:
+    """The first record cut to the budget; by default it leaves half of the budget to whole records after it."""
+    others: list[int] = []
+    if packing == "skip":
+        order = [place for place in _priority(hits, costs, max_chars // 2) if place]
+        others = _take(order, costs, max_chars - max_chars // 2, packing)
+    room = max_chars - sum(costs[place] for place in others)
+    text = hits[0].record.text
+    frame = len(render(1, hits[0].record, ""))
+    note = f"\n[cut here: the record has {len(text):,} characters and is larger than the budget]"
+    shown = room - frame - len(note)
+    if shown < 1:
+        # Not even the note fits: what can be shown is the head of the rendered record, cut with a mark.
+        whole = render(1, hits[0].record, text[:max_chars])
+        mark = "[cut]" if max_chars > 2 * len("[cut]") else ""
+        return Evidence(whole[: max_chars - len(mark)] + mark, (hits[0],), tuple(h.row_id for h in hits[1:]), cut=True)
+    return _evidence(hits, [0, *others], render, first_text=text[:shown] + note)
+
+
+def _plain(number: int, record: Record, text: str) -> str:
+    heading = f"[{number}] {show(record.occurred_at)}"
+    if record.authors:
+        heading += " | " + ", ".join(_one_line(author) for author in record.authors)
+    return f"{heading}\n{text}"
+
+
+def _tagged(hits: Sequence[Hit]) -> Render:
+    tag = _unused_tag([hit.record.text for hit in hits])
+
+    def render(number: int, record: Record, text: str) -> str:
+        attributes = f'number="{number}" row="{record.row_id}" date="{show(record.occurred_at)}"'
+        if record.authors:
+            attributes += " author=" + quoteattr(", ".join(_one_line(author) for author in record.authors))
+        return f"<{tag} {attributes}>\n{text}\n</{tag}>"
+
+    return render
+
+
+def _unused_tag(texts: Sequence[str]) -> str:
+    """A tag name that stands in none of the texts; the same texts always give the same name."""
+    digest = hashlib.sha256("\0".join(texts).encode())
+    folded = [text.lower() for text in texts]
+    while any((tag := f"record-{digest.hexdigest()[:8]}") in text for text in folded):
+        digest.update(b"again")
+    return tag
+
+
+def _one_line(name: str) -> str:
+    """A name without line breaks and control characters, so that it cannot imitate a heading."""
+    spaced = "".join(" " if unicodedata.category(character) in _BREAKING else character for character in name)
+    return " ".join(spaced.split())

@@ -1,0 +1,483 @@
+"""The façade: the only place where log, encoder and indexes meet.
+
+A document goes add → log (durable) → encoder → indexes. A question goes scope → legs → fusion → slots → evidence.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import numpy as np
+
+from mempp import evidence as evidence_module
+from mempp.embedding import Embedder
+from mempp.encoders import Encoder
+from mempp.errors import InputError, RowNotFoundError, StoreClosedError, StoreReadOnlyError
+from mempp.evidence import Evidence
+from mempp.ingest import BATCH_SIZE, DocumentLike, batches, document_entry, report
+from mempp.progress import Progress, reporter
+from mempp.projection import Projection, Repeats, View, key_of
+from mempp.recall import Bounds, Hit, check_question, read
+from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, canonical_json, check_document
+from mempp.settings import EvidenceStyle, Settings, from_environment, layered
+from mempp.statistics import Statistics, statistics_of
+from mempp.storage import Entry, Store
+
+
+class Memory:
+    """An organisation's record, open for writing and asking. Made by `mempp.open()` and `mempp.in_memory()`.
+
+    Any number of threads may use one Memory; writers take turns, and each recall sees one consistent state.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        encoder: str | Path | Encoder | None = None,
+        settings: Settings | None = None,
+        repeats: Repeats = "exact",
+        exact_up_to: int = 200_000,
+    ) -> None:
+        """Read the log of an opened store; see `mempp.open()`, which is the way to make one."""
+        if repeats not in ("exact", "paper"):
+            raise InputError(f"repeats must be 'exact' or 'paper', got {repeats!r:.80}")
+        self._settings = layered(settings, from_environment())
+        self._store = store
+        self._projection = Projection(repeats=repeats, exact_up_to=exact_up_to)
+        self._writer = threading.RLock()
+        self._closed = False
+        self._projection.apply(store.refresh())
+        self._embedder = Embedder(store, self._projection, encoder)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        text: DocumentLike,
+        *,
+        occurred_at: object = None,
+        author: str | Iterable[str] | None = None,
+        tags: str | Iterable[str] | None = None,
+        source: str | None = None,
+        thread: str | None = None,
+        kind: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        embed: bool = True,
+    ) -> AddReport:
+        """Add one document; it is durable when this returns. A repeat or an empty text adds nothing.
+
+        Args:
+            text: the text, or a whole Document or mapping (then give no other field).
+            occurred_at: event date; see `Document` for this and the other fields.
+            author: one name or several.
+            tags: one label or several.
+            source: identity outside.
+            thread: what it belongs to.
+            kind: mail, chat, …
+            metadata: anything that JSON can hold, by key.
+            embed: False leaves the vector for `embed()`; until then the lexical and tag legs find the row.
+
+        Raises:
+            InputError: the document is not usable; nothing was added.
+            StoreError: the store could not take it; nothing was added.
+            EncoderError: it was added, but could not be embedded; `embed()` does that later.
+        """
+        fields = {
+            "occurred_at": occurred_at,
+            "author": author,
+            "tags": tags,
+            "source": source,
+            "thread": thread,
+            "kind": kind,
+            "metadata": metadata,
+        }
+        given = {name: value for name, value in fields.items() if value is not None}
+        if given and not isinstance(text, str):
+            raise InputError(f"{next(iter(given))} was given beside a whole document; put it into the document")
+        document = check_document({"text": text, **given} if isinstance(text, str) else text)
+        self._check_writable()
+        rows, new = self._add_batch([document], embed)
+        return report(rows, new)
+
+    def add_many(
+        self,
+        documents: Iterable[DocumentLike],
+        *,
+        embed: bool = True,
+        batch_size: int = BATCH_SIZE,
+        progress: Progress = False,
+    ) -> AddReport:
+        """Add documents, one commit per batch: a batch is there whole or not at all.
+
+        Args:
+            documents: an iterable of Document, mapping or text; it is read as it is needed.
+            embed: as in `add`.
+            batch_size: documents per commit.
+            progress: True shows rate and remaining time on stderr; a function gets the number of documents done.
+
+        Raises:
+            InputError: a document is not usable; the message counts its place, and the batches before it are stored.
+            StoreError: the store could not take a batch; the batches before it are stored.
+            EncoderError: a batch was stored but not embedded; add the same again, or call `embed()`, to go on.
+        """
+        if isinstance(documents, str | Mapping | Document):
+            raise InputError(f"add_many takes an iterable of documents, not one {type(documents).__name__}; use add")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size must be a whole number from 1, got {batch_size!r:.80}")
+        self._check_writable()
+        row_ids: list[int | None] = []
+        new_row_ids: list[int] = []
+        total = len(documents) if isinstance(documents, Sequence) else None
+        with reporter(progress, "adding", total) as done:
+            for batch in batches(documents, batch_size):
+                rows, new = self._add_batch(batch, embed)
+                row_ids += rows
+                new_row_ids += new
+                done(len(row_ids))
+        return report(row_ids, new_row_ids)
+
+    def _add_batch(self, batch: Sequence[CheckedDocument], embed: bool) -> tuple[list[int | None], list[int]]:
+        """Store and, if asked, embed a batch; give the row of each document, and the new rows."""
+        if embed:
+            self._embedder.make_ready()
+        rows, new = self._store_batch(batch)
+        if embed:
+            self._embed_rows([row for row in rows if row is not None])
+        return rows, new
+
+    def _store_batch(self, batch: Sequence[CheckedDocument]) -> tuple[list[int | None], list[int]]:
+        """Commit the documents of a batch that are new; give the row of each, and the new rows."""
+        drafts: list[Entry] = []
+        places: list[int | None] = []  # a row that is there already, or -1 - (place among the drafts)
+
+        def build() -> list[Entry]:
+            place_of_key: dict[bytes, int] = {}
+            for document in batch:
+                if not document.text.strip():
+                    places.append(None)
+                    continue
+                key = key_of(document, self._projection.repeats)
+                place = self._projection.repeat_of(key)
+                if place is None:
+                    place = place_of_key.get(key)
+                if place is None:
+                    place = place_of_key[key] = -1 - len(drafts)
+                    drafts.append(document_entry(document))
+                places.append(place)
+            return [*self._embedder.registration(), *drafts] if drafts else []
+
+        committed = self._commit(build)
+        new = [entry.row_id for entry in committed if entry.kind == "document" and entry.row_id is not None]
+        return [new[-1 - place] if place is not None and place < 0 else place for place in places], new
+
+    def embed(self, *, progress: Progress = False) -> int:
+        """Embed every row that has no vector yet, in batches; return how many were embedded.
+
+        Raises:
+            EncoderError: the encoder failed; the batches before are kept.
+        """
+        self._check_writable()
+        if self._embedder.encoder is None:
+            raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
+        self.refresh()
+        if self._projection.encoder is None:
+            self._commit(lambda: list(self._embedder.registration()))
+        missing = self._projection.rows_without_vectors()
+        embedded = 0
+        with reporter(progress, "embedding", len(missing)) as done:
+            for start in range(0, len(missing), BATCH_SIZE):
+                embedded += self._embed_rows(missing[start : start + BATCH_SIZE])
+                done(min(start + BATCH_SIZE, len(missing)))
+        return embedded
+
+    def _embed_rows(self, row_ids: Sequence[int]) -> int:
+        """Embed those of these rows that have no vector; encode outside of every lock."""
+        vectors = self._embedder.encode_missing(row_ids)
+        if vectors is None:
+            return 0
+        with self._writer, self._store.writing() as others:
+            self._take_in(others)
+            return self._embedder.keep(vectors)
+
+    def supersede(self, old: int, *, by: int) -> int:
+        """Say that row `by` replaces row `old`; `old` stays and is still found. Return the entry's sequence number.
+
+        Raises:
+            InputError: the rows are the same, or `old` already supersedes `by`, directly or not.
+            RowNotFoundError: there is no such row.
+        """
+
+        def build() -> list[Entry]:
+            older, newer = self._row(old, "old"), self._row(by, "by")
+            if self._projection.states.leads_to(newer, older):
+                raise InputError(f"row {older} cannot be superseded by row {newer}: that would be a circle")
+            return [Entry(kind="supersede", row_id=older, related_row=newer)]
+
+        return self._commit(build)[-1].sequence
+
+    def archive(self, rows: int | Iterable[int], *, into: int | None = None) -> int:
+        """Take rows out of retrieval because row `into` now stands for them. Return the last entry's sequence number.
+
+        Raises:
+            InputError: no rows; a row archived into itself, or into a row that is itself out of retrieval.
+            RowNotFoundError: there is no such row.
+        """
+        listed = list(rows) if isinstance(rows, Iterable) else [rows]
+
+        def build() -> list[Entry]:
+            target = None if into is None else self._row(into, "into")
+            wanted = dict.fromkeys(self._row(row, "rows") for row in listed)
+            if not wanted:
+                raise InputError("archive needs at least one row")
+            if target in wanted:
+                raise InputError(f"row {target} cannot be archived into itself")
+            if target in self._projection.states.hidden:
+                raise InputError(f"row {target} is archived or retracted itself; reinstate it or choose another row")
+            return [Entry(kind="archive", row_id=row, related_row=target) for row in wanted]
+
+        return self._commit(build)[-1].sequence
+
+    def retract(self, row: int, *, reason: str | None = None) -> int:
+        """Take a row out of retrieval; its text stays in the log. Return the entry's sequence number.
+
+        Raises:
+            RowNotFoundError: there is no such row.
+        """
+        return self._commit(lambda: [Entry(kind="retract", row_id=self._row(row, "row"), reason=reason)])[-1].sequence
+
+    def reinstate(self, row: int, *, reason: str | None = None) -> int:
+        """Make a row active again, whatever its state was. Return the entry's sequence number.
+
+        Raises:
+            RowNotFoundError: there is no such row.
+        """
+        return self._commit(lambda: [Entry(kind="reinstate", row_id=self._row(row, "row"), reason=reason)])[-1].sequence
+
+    def annotate(self, row: int, kind: str, payload: object, text: str | None = None) -> int:
+        """Add an annotation to a row: an entry that is no row. Return its sequence number.
+
+        Args:
+            row: the row it is about.
+            kind: what sort of annotation; free text.
+            payload: anything that JSON can hold.
+            text: words of it, if it has any.
+
+        Raises:
+            InputError: the payload is not JSON.
+            RowNotFoundError: there is no such row.
+        """
+        if not isinstance(kind, str) or not kind:
+            raise InputError(f"the kind of an annotation must be a text, got {kind!r:.80}")
+        json_text = canonical_json(payload, "payload")
+
+        def build() -> list[Entry]:
+            return [Entry(kind="annotate", row_id=self._row(row, "row"), label=kind, payload=json_text, text=text)]
+
+        return self._commit(build)[-1].sequence
+
+    def _commit(self, build: Callable[[], list[Entry]]) -> list[Entry]:
+        """One commit: take in what others wrote, build the entries on that state, append them durably, apply them."""
+        self._check_writable()
+        with self._writer:
+            with self._store.writing() as others:
+                self._take_in(others)
+                entries = build()
+                committed = self._store.append(entries) if entries else []
+            self._projection.apply(committed)
+        return committed
+
+    def _take_in(self, entries: Sequence[Entry]) -> None:
+        """Apply what others wrote, and the vectors that they made of it."""
+        if entries:
+            self._projection.apply(entries)
+        self._embedder.take_in(self._embedder.read_new())
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def recall(
+        self, question: str, *, k: int | None = None, settings: Settings | None = None, **bounds: Unpack[Bounds]
+    ) -> list[Hit]:
+        """The records that answer a question best, best first.
+
+        Args:
+            question: any text.
+            k: how many hits at most.
+            settings: how to rank; see `Settings` and `preset()`.
+            **bounds: as_of, known_at, since, author, tags, source, thread, where, rows; see `Bounds`.
+
+        Raises:
+            InputError: the question is empty, or an argument is not usable.
+            EncoderError: the question could not be embedded.
+        """
+        return self.recall_many([question], k=k, settings=settings, **bounds)[0]
+
+    def recall_many(
+        self,
+        questions: Iterable[str],
+        *,
+        k: int | None = None,
+        settings: Settings | None = None,
+        **bounds: Unpack[Bounds],
+    ) -> list[list[Hit]]:
+        """Answer several questions on one and the same state of the record; otherwise as `recall`."""
+        if isinstance(questions, str):
+            raise InputError("recall_many takes several questions, not one text; use recall")
+        asked = [_question_text(question) for question in questions]
+        chosen = self.settings_for(k, settings)
+        view = self._view(bounds)
+        return [self._answer(question, view, chosen) for question in asked]
+
+    def _answer(self, question: str, view: View, settings: Settings) -> list[Hit]:
+        embed = partial(self._embedder.encode_question, question)
+        answer = read(question, view.scope, self._projection.indexes, embed, settings)
+        return [
+            Hit(self._projection.record(one.row_id, view), one.score, one.matched, explanation)
+            for one, explanation in answer
+        ]
+
+    def evidence(
+        self,
+        question: str,
+        *,
+        max_chars: int = 40_000,
+        style: EvidenceStyle = "plain",
+        k: int | None = None,
+        settings: Settings | None = None,
+        **bounds: Unpack[Bounds],
+    ) -> Evidence:
+        """The answer to a question, rendered for a model to read and packed into a budget of characters.
+
+        Args:
+            question: any text.
+            max_chars: the most characters that the evidence has.
+            style: "plain", or "tagged" where documents are not trusted; see `mempp.evidence`.
+            k: how many hits are packed at most.
+            settings: as in `recall`; its `packing` says how records are packed.
+            **bounds: as in `recall`.
+
+        Raises:
+            InputError: as `recall`; or `max_chars` or `style` is not usable.
+            EncoderError: the question could not be embedded.
+        """
+        hits = self.recall(question, k=k, settings=settings, **bounds)
+        packing = self.settings_for(k, settings).packing
+        return evidence_module.pack(hits, max_chars=max_chars, style=style, packing=packing)
+
+    def records(self, **bounds: Unpack[Bounds]) -> list[Record]:
+        """The records in scope, by row id. Bounds and filters as in `recall`."""
+        view = self._view(bounds)
+        return [self._projection.record(row, view) for row in np.flatnonzero(view.scope.allowed).tolist()]
+
+    def get(self, row_id: int) -> Record:
+        """One record by its row id, in whatever state.
+
+        Raises:
+            RowNotFoundError: there is no such row.
+        """
+        self._check_open()
+        return self._projection.record(self._row(row_id, "row_id"))
+
+    def annotations(self, row: int | None = None, *, kind: str | None = None, known_at: Any = None) -> list[Annotation]:
+        """The annotations of a row, or of all rows, in the order in which they were written."""
+        self._check_open()
+        row_id = None if row is None else self._row(row, "row")
+        return self._projection.annotations(row_id, kind, check_question(known_at=known_at))
+
+    def stats(self) -> Statistics:
+        """Counts of what the store holds."""
+        self._check_open()
+        return statistics_of(self._projection, self._store, self._embedder)
+
+    def __len__(self) -> int:
+        """How many rows there are, in any state."""
+        return len(self._projection)
+
+    # -- the object itself ----------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold where a call gives none."""
+        return self._settings
+
+    def settings_for(self, k: int | None, settings: Settings | None) -> Settings:
+        """The settings of a call: its arguments, its `settings`, those of the memory, in this order."""
+        return layered(None if k is None else Settings(k=k), settings, self._settings)
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """The encoder; None when the memory was opened with encoder="none"."""
+        return self._embedder.encoder
+
+    @property
+    def path(self) -> Path | None:
+        """Where the store is; None for a memory without a directory."""
+        return self._store.path
+
+    @property
+    def head_sequence(self) -> int:
+        """The sequence number of the last entry known here, -1 when there is none; usable as `known_at`."""
+        return self._projection.last_sequence
+
+    def refresh(self) -> int:
+        """Take in what other processes wrote since; return how many entries came."""
+        self._check_open()
+        with self._writer:
+            entries = self._store.refresh()
+            self._take_in(entries)
+        return len(entries)
+
+    def close(self) -> None:
+        """Release files and threads. The memory cannot be used afterwards; closing twice does nothing."""
+        with self._writer:
+            if not self._closed:
+                self._closed = True
+                self._projection.close()
+                self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.path is None else repr(str(self.path))
+        return f"<mempp.Memory {where}: {len(self)} rows{', closed' if self._closed else ''}>"
+
+    def _view(self, bounds: Bounds) -> View:
+        self._check_open()
+        return self._projection.view(check_question(**bounds))
+
+    def _row(self, row: object, name: str) -> int:
+        if isinstance(row, np.integer):
+            row = int(row)
+        if isinstance(row, bool) or not isinstance(row, int):
+            raise InputError(f"{name} must be a row id, a whole number, got {row!r:.80}")
+        if not 0 <= row < len(self):
+            raise RowNotFoundError(f"there is no row {row}; the record has {len(self)} rows, numbered from 0")
+        return row
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError("this memory is closed; open the store again with mempp.open()")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._store.read_only:
+            raise StoreReadOnlyError(
+                f"the store {str(self.path)!r} is open for reading only; open it without read_only"
+            )
+
+
+def _question_text(question: object) -> str:
+    if not isinstance(question, str):
+        raise InputError(f"a question must be text, not {type(question).__name__}: {question!r:.80}")
+    if not question.strip():
+        raise InputError("the question is empty; ask with at least one word")
+    return question

@@ -1,0 +1,293 @@
+"""Everything derived from the log, in memory: rows, states, annotations, the three indexes.
+
+A projection in the sense of event sourcing: `apply` takes entries in, in order, and nothing else changes it, so
+dropping it and applying the log again gives the same answers. One thread at a time applies; any number of threads
+take a `View`, which is one consistent state and stays as it is.
+"""
+
+import hashlib
+import json
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from mempp.dates import from_microseconds
+from mempp.errors import RowNotFoundError
+from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
+from mempp.recall import NO_STATES, Indexes, Question, Row, RowTable, Scope, StateChange, States, scope_of, state_of
+from mempp.records import Annotation, CheckedDocument, Record
+from mempp.recall.states import ChangeKind
+from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
+
+Repeats = Literal["exact", "paper"]
+"""What counts as a repeat; see `Projection.repeat_of`."""
+
+_STATES_KEPT = 16
+_FOR_EVER = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One consistent state of the record, bounded as a question asks."""
+
+    scope: Scope
+    states: States
+    as_of: int | None
+    rows: int
+    """How many rows are known at the known-at time."""
+
+
+class Projection:
+    """The derived state of one store."""
+
+    def __init__(self, *, repeats: Repeats = "exact", exact_up_to: int) -> None:
+        self._repeats = repeats
+        self._exact_up_to = exact_up_to
+        self._lock = threading.RLock()
+        self._documents: list[Entry] = []
+        self._annotations: list[Entry] = []
+        self._table = RowTable()
+        self._states = NO_STATES
+        self._changes: list[StateChange] = []
+        self._past_states: dict[int, States] = {}
+        self._stamps: list[int] = []
+        self._last_sequences: list[int] = []
+        self._rows_by_content: dict[bytes, list[int]] = {}
+        self._lexical = LexicalIndex()
+        self._tags = TagIndex()
+        self._vectors: VectorIndex | None = None
+        self.encoder: str | None = None
+        """Which encoder the store now uses, as its entry tells (JSON)."""
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last entry; -1 when there is none."""
+        return self._last_sequences[-1] if self._last_sequences else -1
+
+    @property
+    def states(self) -> States:
+        """The states that hold now."""
+        return self._states
+
+    @property
+    def indexes(self) -> Indexes:
+        """The three indexes."""
+        return Indexes(self._lexical, self._tags, self._vectors)
+
+    # -- taking in ------------------------------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Take in the next entries of the log; several commits at once appear together."""
+        if not entries:
+            return
+        documents = [entry for entry in entries if entry.kind == "document"]
+        changes = [_state_change(entry) for entry in entries if entry.kind in _STATE_KINDS]
+        # The indexes first: a view is cut to the rows of the table, so it never sees what is only half there.
+        self._lexical.add([entry.text or "" for entry in documents])
+        self._tags.add([(*entry.authors, *entry.tags) for entry in documents])
+        with self._lock:
+            for entry in documents:
+                key = content_key(entry.text or "", entry.authors, entry.occurred_at, entry.thread, self._repeats)
+                self._rows_by_content.setdefault(key, []).append(len(self._documents))
+                self._documents.append(entry)
+            self._table.append([_row(entry) for entry in documents])
+            self._changes += changes
+            self._states = self._states.with_changes(changes) if changes else self._states
+            for entry in entries:
+                if entry.kind == "annotate":
+                    self._annotations.append(entry)
+                elif entry.kind == "encoder":
+                    self.encoder = entry.payload
+                if self._stamps and self._stamps[-1] == entry.ingested_at:
+                    self._last_sequences[-1] = entry.sequence
+                else:
+                    self._stamps.append(entry.ingested_at)
+                    self._last_sequences.append(entry.sequence)
+
+    def start_vectors(self, dimensions: int) -> None:
+        """Begin an empty vector index, in place of the one there was."""
+        if self._vectors is not None:
+            self._vectors.close()
+        self._vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to)
+
+    def apply_vectors(self, batches: Iterable[VectorBatch]) -> None:
+        """Take in vectors of rows."""
+        if self._vectors is not None:
+            for batch in batches:
+                self._vectors.add(batch.row_ids, batch.vectors)
+
+    def close(self) -> None:
+        """Stop what runs in the background."""
+        if self._vectors is not None:
+            self._vectors.close()
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def view(self, question: Question) -> View:
+        """The state that a question sees: its scope, and the states at its known-at time.
+
+        The caller's predicate over records is applied after the lock is released; it may use the memory itself.
+        """
+        with self._lock:
+            bound = self._sequence_bound(question)
+            rows = self._table.rows_up_to(bound)
+            states = self._states_up_to(bound)
+            allowed = scope_of(question, self._table, states, rows)
+            scope = Scope(allowed, self._table.occurred_at[:rows], self._table.ingested_at[:rows])
+        view = View(scope, states, question.as_of, rows)
+        if question.predicate is None:
+            return view
+        permitted = [row for row in np.flatnonzero(allowed).tolist() if question.predicate(self.record(row, view))]
+        allowed = np.zeros_like(allowed)
+        allowed[permitted] = True
+        return replace(view, scope=replace(scope, allowed=allowed))
+
+    def _sequence_bound(self, question: Question) -> int:
+        """The last sequence that a question may know of."""
+        if question.known_sequence is not None:
+            return question.known_sequence
+        if question.known_at is None:
+            return _FOR_EVER
+        commits = bisect_right(self._stamps, question.known_at)
+        return self._last_sequences[commits - 1] if commits else -1
+
+    def _states_up_to(self, bound: int) -> States:
+        count = bisect_right(self._changes, bound, key=lambda change: change.sequence)
+        if count == len(self._changes):
+            return self._states
+        if count not in self._past_states:
+            if len(self._past_states) >= _STATES_KEPT:
+                self._past_states.pop(next(iter(self._past_states)))
+            self._past_states[count] = NO_STATES.with_changes(self._changes[:count])
+        return self._past_states[count]
+
+    def record(self, row_id: int, view: View | None = None) -> Record:
+        """A row as a record, its state as the view knows it; without a view, as it is now.
+
+        Raises:
+            RowNotFoundError: there is no such row.
+        """
+        documents = self._documents
+        if not 0 <= row_id < len(documents):
+            raise RowNotFoundError(f"there is no row {row_id}; the record has {len(documents)} rows, numbered from 0")
+        entry = documents[row_id]
+        states, as_of = (self._states, None) if view is None else (view.states, view.as_of)
+        return Record(
+            row_id=row_id,
+            text=entry.text or "",
+            ingested_at=from_microseconds(entry.ingested_at),
+            occurred_at=None if entry.occurred_at is None else from_microseconds(entry.occurred_at),
+            authors=entry.authors,
+            tags=entry.tags,
+            source=entry.source,
+            thread=entry.thread,
+            kind=entry.document_kind,
+            metadata={} if entry.metadata is None else json.loads(entry.metadata),
+            state=state_of(states, self._table.occurred_at, row_id, as_of),
+        )
+
+    def annotations(self, row_id: int | None, kind: str | None, question: Question) -> list[Annotation]:
+        """The annotations of a row (None: of all rows) of one kind (None: of all kinds), in order."""
+        with self._lock:
+            bound = self._sequence_bound(question)
+            found = [entry for entry in self._annotations if entry.sequence <= bound]
+        return [
+            Annotation(
+                sequence=entry.sequence,
+                row_id=entry.row_id or 0,
+                kind=entry.label or "",
+                payload=json.loads(entry.payload or "null"),
+                ingested_at=from_microseconds(entry.ingested_at),
+                text=entry.text,
+            )
+            for entry in found
+            if row_id in (None, entry.row_id) and kind in (None, entry.label)
+        ]
+
+    @property
+    def repeats(self) -> Repeats:
+        """What counts as a repeat."""
+        return self._repeats
+
+    def repeat_of(self, key: bytes) -> int | None:
+        """The row that a document with this content key repeats, if any.
+
+        "exact": the same text, authors, event date and thread as a row in any state, so that a nightly import does
+        not bring back what was retracted. "paper": the same text and authors as an active row.
+        """
+        rows = self._rows_by_content.get(key, [])
+        if self._repeats == "paper":
+            rows = [row for row in rows if row not in self._states.hidden]
+        return rows[0] if rows else None
+
+    def rows_without_vectors(self, row_ids: Sequence[int] | None = None) -> list[int]:
+        """The rows (of these, or of all) that have no vector yet, ascending."""
+        rows = len(self._table)
+        have = np.zeros(rows, dtype=np.bool_) if self._vectors is None else self._vectors.rows_with_vectors(rows)
+        if row_ids is None:
+            return [int(row) for row in np.flatnonzero(~have)]
+        return sorted({row for row in row_ids if not have[row]})
+
+    def text_of(self, row_id: int) -> str:
+        """The text of a row."""
+        return self._documents[row_id].text or ""
+
+    @property
+    def table(self) -> RowTable:
+        """The columns of the rows; for statistics."""
+        return self._table
+
+    @property
+    def annotation_count(self) -> int:
+        """How many annotations there are."""
+        return len(self._annotations)
+
+
+_STATE_KINDS: dict[str, ChangeKind] = {
+    SUPERSEDE: "supersede",
+    ARCHIVE: "archive",
+    RETRACT: "retract",
+    REINSTATE: "reinstate",
+}
+
+
+def _state_change(entry: Entry) -> StateChange:
+    assert entry.row_id is not None, "storage refuses a state entry without a row"
+    return StateChange(entry.sequence, _STATE_KINDS[entry.kind], entry.row_id, entry.related_row, entry.reason)
+
+
+def _row(entry: Entry) -> Row:
+    return Row(
+        sequence=entry.sequence,
+        ingested_at=entry.ingested_at,
+        occurred_at=entry.occurred_at,
+        authors=entry.authors,
+        tags=entry.tags,
+        source=entry.source,
+        thread=entry.thread,
+        metadata=entry.metadata,
+    )
+
+
+def key_of(document: CheckedDocument, repeats: Repeats) -> bytes:
+    """The content key of a document that is not stored yet."""
+    return content_key(document.text, document.authors, document.occurred_at, document.thread, repeats)
+
+
+def content_key(
+    text: str, authors: Sequence[str], occurred_at: int | None, thread: str | None, repeats: Repeats
+) -> bytes:
+    """16 bytes that are equal for documents that repeat each other; None equals None, the order of authors is nothing."""
+    rest: list[object] = [len(text), sorted(authors)]
+    if repeats == "exact":
+        rest += [occurred_at, thread]
+    digest = hashlib.blake2b(repr(rest).encode(), digest_size=16)
+    digest.update(text.encode())
+    return digest.digest()

@@ -1,0 +1,46 @@
+"""The record on disk: one append-only log of entries, and the vectors of its rows. docs/log-format.md specifies it.
+
+files, frames            system calls; how a commit lies in a journal
+entries                  Entry, canonical bytes, hash chain, numbering
+codec, entry_codec       entries as frame bodies and as Parquet columns
+journal, segments        the two kinds of files of a series
+series                   following, recovering, appending, sealing
+layout, lock             store.json and the folders; the commit lock
+store, disk, memory_store, vectors      the protocols and the stores
+"""
+
+from mempp.storage.disk import DiskStore, open_store
+from mempp.storage.entries import (
+    ANNOTATE,
+    ARCHIVE,
+    DOCUMENT,
+    ENCODER,
+    KINDS,
+    REINSTATE,
+    RETRACT,
+    SUPERSEDE,
+    Entry,
+)
+from mempp.storage.journal import TornTailWarning
+from mempp.storage.memory_store import MemoryStore
+from mempp.storage.store import Store
+from mempp.storage.vectors import VectorBatch, VectorStore
+
+__all__ = [
+    "ANNOTATE",
+    "ARCHIVE",
+    "DOCUMENT",
+    "ENCODER",
+    "KINDS",
+    "REINSTATE",
+    "RETRACT",
+    "SUPERSEDE",
+    "DiskStore",
+    "Entry",
+    "MemoryStore",
+    "Store",
+    "TornTailWarning",
+    "VectorBatch",
+    "VectorStore",
+    "open_store",
+]

@@ -1,0 +1,209 @@
+"""The engine against the plain model: random histories, states, reopening, bounds (design, invariants 1 to 6)."""
+
+import shutil
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from model import Model, ModelRow
+from support import WordEncoder
+
+import mempp
+from mempp.dates import from_microseconds, to_microseconds
+
+WORDS = ["vpn", "vendor", "budget", "office", "ferry", "alpha", "beta", "東京", "offices", "the", "Σίγμα"]
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+questions = st.lists(st.sampled_from([*WORDS, "alice", "b. stone", "which"]), min_size=1, max_size=5).map(" ".join)
+days = st.integers(1, 12).map(lambda day: f"2024-01-{day:02}")
+authors = st.lists(st.sampled_from(["alice", "B. Stone", "carol"]), unique=True, max_size=2)
+SETTINGS = [
+    mempp.Settings(),
+    mempp.Settings(k=3),
+    mempp.Settings(k=6, recency_slots=2, undated="ingest", ties="ingest"),
+    mempp.Settings(k=50, fill=True, candidates=3),
+    mempp.Settings(k=4, weight_vector=0.0, lexical_mode="all"),
+    mempp.preset("orgmembench"),
+    mempp.preset("locomo"),
+]
+
+
+class Engine(RuleBasedStateMachine):
+    """One store on disk, with tiny segments so that sealing happens, beside the model."""
+
+    @initialize()
+    def start(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.encoder = WordEncoder()
+        self.model = Model()
+        self.memory = self._open()
+        self.moments = []
+        self.answers = []
+
+    def _open(self):
+        memory = mempp.open(self.folder / "store", encoder=self.encoder)
+        memory._store.seal_bytes = 1500
+        return memory
+
+    def teardown(self):
+        if hasattr(self, "memory"):
+            self.memory.close()
+            shutil.rmtree(self.folder)
+
+    @rule(
+        documents=st.lists(st.tuples(texts, days | st.none(), authors, st.sampled_from([None, "t1"])), max_size=4),
+        embed=st.sampled_from([True, True, False]),
+    )
+    def add(self, documents, embed):
+        report = self.memory.add_many(
+            [
+                {"text": text, "occurred_at": day, "author": names, "thread": thread}
+                for text, day, names, thread in documents
+            ],
+            embed=embed,
+        )
+        if not embed:
+            self.memory.embed()
+        expected = []
+        for text, day, names, thread in documents:
+            occurred_at = None if day is None else to_microseconds(day, "", bare_date="start")
+            same = [
+                n
+                for n, row in enumerate(self.model.rows)
+                if (row.text, row.occurred_at, set(row.authors), row.thread) == (text, occurred_at, set(names), thread)
+            ]
+            if not same:
+                record = self.memory.get(len(self.model.rows))
+                ingested = to_microseconds(record.ingested_at, "", bare_date="start")
+                vector = self.encoder.encode_question(text)
+                self.model.rows.append(ModelRow(text, occurred_at, tuple(names), (), thread, ingested, -1, vector))
+                same = [len(self.model.rows) - 1]
+            expected.append(same[0])
+        assert list(report.row_ids) == expected
+        self._number(report.new_row_ids)
+
+    def _number(self, new_rows):
+        last = self.memory.head_sequence
+        for place, row in enumerate(reversed(new_rows)):
+            self.model.rows[row].sequence = last - place
+        self.moments.append(last)
+
+    def _change(self, kind, row, related, sequence):
+        self.model.changes.append((sequence, kind, row, related))
+        self.moments.append(sequence)
+
+    @precondition(lambda self: len(self.model.rows) > 1)
+    @rule(data=st.data())
+    def supersede(self, data):
+        old, new = (data.draw(st.integers(0, len(self.model.rows) - 1)) for _ in range(2))
+        _, superseded = self.model.states()
+        walk = new
+        while walk is not None and walk != old:
+            walk = superseded.get(walk)
+        try:
+            sequence = self.memory.supersede(old, by=new)
+        except mempp.InputError:
+            assert walk == old
+            return
+        assert walk is None
+        self._change("supersede", old, new, sequence)
+
+    @precondition(lambda self: len(self.model.rows) > 1)
+    @rule(data=st.data())
+    def archive(self, data):
+        n = len(self.model.rows)
+        hidden, _ = self.model.states()
+        into = data.draw(st.integers(0, n - 1))
+        rows = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=3))
+        if into in rows or into in hidden:
+            return
+        last = self.memory.archive(sorted(rows), into=into)
+        for place, row in enumerate(sorted(rows)):
+            self.model.changes.append((last - len(rows) + 1 + place, "archive", row, into))
+        self.moments.append(last)
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data(), kind=st.sampled_from(["retract", "reinstate"]))
+    def retract_or_reinstate(self, data, kind):
+        row = data.draw(st.integers(0, len(self.model.rows) - 1))
+        self._change(kind, row, None, getattr(self.memory, kind)(row))
+
+    @rule(drop_cache=st.booleans())
+    def reopen(self, drop_cache):
+        self.memory.close()
+        if drop_cache:
+            shutil.rmtree(self.folder / "store" / "cache", ignore_errors=True)
+        self.memory = self._open()
+
+    @rule()
+    def lose_the_vectors(self):
+        """Vectors are derived: without their files the rows are embedded again and answer as before."""
+        self.memory.close()
+        shutil.rmtree(self.folder / "store" / "vectors", ignore_errors=True)
+        self.memory = self._open()
+        if self.model.rows:
+            assert self.memory.embed() == len(self.model.rows)
+
+    @rule(
+        question=questions,
+        day=days | st.none(),
+        author=st.sampled_from([None, "alice"]),
+        which=st.sampled_from(range(len(SETTINGS))),
+        data=st.data(),
+    )
+    def recall(self, question, day, author, which, data):
+        known = data.draw(st.sampled_from([None, *self.moments]))
+        chosen = SETTINGS[which]
+        hits = self.memory.recall(question, as_of=day, known_at=known, author=author, settings=chosen)
+        as_of = None if day is None else to_microseconds(day, "", bare_date="end")
+        expected, scope = self.model.recall(
+            question, self.encoder.encode_question(question), chosen, as_of, known, author
+        )
+        assert [(hit.row_id, hit.matched, hit.via) for hit in hits] == expected
+        assert {hit.row_id for hit in hits} <= set(scope)
+        records = self.memory.records(as_of=day, known_at=known, author=author)
+        assert [record.row_id for record in records] == scope
+        if known is not None and day is not None:
+            self.answers.append((question, day, known, author, chosen, hits))
+
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def a_past_answer_stays(self, data):
+        question, day, known, author, chosen, before = data.draw(st.sampled_from(self.answers))
+        after = self.memory.recall(question, as_of=day, known_at=known, author=author, settings=chosen)
+        assert after == before
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data())
+    def known_at_a_time(self, data):
+        row = data.draw(st.integers(0, len(self.model.rows) - 1))
+        moment = from_microseconds(self.model.rows[row].ingested_at)
+        before = self.memory.records(known_at=moment - timedelta(microseconds=1))
+        upto = self.memory.records(known_at=moment)
+        hidden_then, _ = self.model.states(self.model.rows[row].sequence)
+        assert row not in {record.row_id for record in before}
+        assert row in {record.row_id for record in upto} or row in hidden_then
+
+    @invariant()
+    def every_text_is_as_it_was(self):
+        if hasattr(self, "memory"):
+            assert len(self.memory) == len(self.model.rows)
+            assert [self.memory.get(n).text for n in range(len(self.memory))] == [row.text for row in self.model.rows]
+
+
+TestEngine = Engine.TestCase
+TestEngine.settings = hypothesis_settings(max_examples=60, stateful_step_count=25)
+
+
+def test_the_model_itself_on_a_case_by_hand():
+    model = Model()
+    encoder = WordEncoder()
+    for n, (text, day) in enumerate([("vpn alpha", 1), ("vpn", 2), ("office", None)]):
+        model.rows.append(ModelRow(text, day, (), (), None, 10 + n, n, encoder.encode_question(text)))
+    assert model.lexical("vpn", [0, 1, 2], 10, "any") == [1, 0]
+    assert model.scope(as_of=1) == [0]
+    assert model.vector(encoder.encode_question("office"), [0, 1, 2], 1) == [2]
+    assert np.isclose(np.linalg.norm(model.rows[0].vector), 1)

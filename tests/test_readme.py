@@ -1,0 +1,52 @@
+"""The README is true: its Python runs, in order, and its commands run too."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def test_python_blocks_run_one_after_another_and_print_what_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    printed = []
+    for block in blocks("python"):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(block, "README.md", "exec"), names)
+        printed.append(output.getvalue())
+    shown = blocks("text")[0]
+    assert printed[0].endswith(shown)
+    assert printed[1].startswith("2 0 ")
+
+
+def test_commands_run(tmp_path):
+    commands = [line for block in blocks("console") for line in block.splitlines() if line.startswith("mempp ")]
+    assert len(commands) == 5
+    os.symlink(ROOT / "examples", tmp_path / "examples")
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        if words[1] != "add":
+            assert done.stdout.strip(), command
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)", TEXT))
+def test_links_lead_somewhere(link):
+    assert link.startswith("https://") or (ROOT / link).exists()
