@@ -62,6 +62,11 @@ class Embedder:
             self._check_same(self._encoder, stored)
         self.take_in(self.read_new())
 
+    def over(self, projection: Projection) -> "Embedder":
+        """The same encoder over a new projection of the same store."""
+        choice = NO_ENCODER if self._off else self._encoder
+        return Embedder(self._store, projection, choice)
+
     @property
     def encoder(self) -> Encoder | None:
         """The encoder, made from what the store tells if need be; None when it was turned off.

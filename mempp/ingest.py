@@ -9,7 +9,7 @@ from mempp.records import AddReport, CheckedDocument, Document, check_document
 from mempp.storage import Entry
 
 BATCH_SIZE = 64
-"""Documents of `add_many` that make one commit: large enough that fsync costs nothing, small enough to show progress."""
+"""Documents of `add_many` that make one commit: enough that fsync costs nothing, few enough to show progress."""
 BATCH_CHARS = 8_000_000
 """A batch ends earlier when its texts have this many characters."""
 

@@ -4,7 +4,8 @@ A document goes add → log (durable) → encoder → indexes. A question goes s
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ import numpy as np
 from mempp import evidence as evidence_module
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
-from mempp.errors import InputError, RowNotFoundError, StoreClosedError, StoreReadOnlyError
+from mempp.errors import InputError, MemppError, RowNotFoundError, StoreClosedError, StoreReadOnlyError
 from mempp.evidence import Evidence
 from mempp.ingest import BATCH_SIZE, DocumentLike, batches, document_entry, report
 from mempp.progress import Progress, reporter
@@ -47,9 +48,13 @@ class Memory:
             raise InputError(f"repeats must be 'exact' or 'paper', got {repeats!r:.80}")
         self._settings = layered(settings, from_environment())
         self._store = store
-        self._projection = Projection(repeats=repeats, exact_up_to=exact_up_to)
+        self._new_projection = partial(Projection, repeats=repeats, exact_up_to=exact_up_to)
+        self._projection = self._new_projection()
         self._writer = threading.RLock()
         self._closed = False
+        # True while entries may have been taken from the store that the projection does not have yet. An interrupt
+        # (Ctrl-C) in between leaves it True, and the next write or refresh builds the projection anew.
+        self._behind = False
         self._projection.apply(store.refresh())
         self._embedder = Embedder(store, self._projection, encoder)
 
@@ -199,7 +204,7 @@ class Memory:
         vectors = self._embedder.encode_missing(row_ids)
         if vectors is None:
             return 0
-        with self._writer, self._store.writing() as others:
+        with self._turn(), self._store.writing() as others:
             self._take_in(others)
             return self._embedder.keep(vectors)
 
@@ -281,14 +286,40 @@ class Memory:
 
     def _commit(self, build: Callable[[], list[Entry]]) -> list[Entry]:
         """One commit: take in what others wrote, build the entries on that state, append them durably, apply them."""
-        self._check_writable()
-        with self._writer:
-            with self._store.writing() as others:
-                self._take_in(others)
-                entries = build()
-                committed = self._store.append(entries) if entries else []
+        with self._turn(), self._store.writing() as others:
+            self._take_in(others)
+            entries = build()
+            committed = self._store.append(entries) if entries else []
             self._projection.apply(committed)
         return committed
+
+    @contextmanager
+    def _turn(self, *, writing: bool = True) -> Iterator[None]:
+        """This thread's turn to change the projection; what an interrupt cut short before is made good first."""
+        with self._writer:
+            if writing:
+                self._check_writable()
+            self._check_open()
+            self._catch_up()
+            self._behind = True
+            try:
+                yield
+            except MemppError:
+                # Told by the store, or by what was to be built: nothing was taken or appended that was not applied.
+                self._behind = False
+                raise
+            self._behind = False
+
+    def _catch_up(self) -> None:
+        """Build the projection anew where an interrupt has left it behind the store."""
+        if self._behind:
+            self._store.rewind()
+            projection = self._new_projection()
+            projection.apply(self._store.refresh())
+            embedder = self._embedder.over(projection)
+            self._projection.close()
+            self._projection, self._embedder = projection, embedder
+            self._behind = False
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
         """Apply what others wrote, and the vectors that they made of it."""
@@ -424,8 +455,7 @@ class Memory:
 
     def refresh(self) -> int:
         """Take in what other processes wrote since; return how many entries came."""
-        self._check_open()
-        with self._writer:
+        with self._turn(writing=False):
             entries = self._store.refresh()
             self._take_in(entries)
         return len(entries)

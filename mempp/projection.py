@@ -19,8 +19,8 @@ from mempp.dates import from_microseconds
 from mempp.errors import RowNotFoundError
 from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
 from mempp.recall import NO_STATES, Indexes, Question, Row, RowTable, Scope, StateChange, States, scope_of, state_of
-from mempp.records import Annotation, CheckedDocument, Record
 from mempp.recall.states import ChangeKind
+from mempp.records import Annotation, CheckedDocument, Record
 from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
 
 Repeats = Literal["exact", "paper"]
@@ -284,7 +284,7 @@ def key_of(document: CheckedDocument, repeats: Repeats) -> bytes:
 def content_key(
     text: str, authors: Sequence[str], occurred_at: int | None, thread: str | None, repeats: Repeats
 ) -> bytes:
-    """16 bytes that are equal for documents that repeat each other; None equals None, the order of authors is nothing."""
+    """16 bytes, equal for documents that repeat each other; None equals None, the order of authors does not count."""
     rest: list[object] = [len(text), sorted(authors)]
     if repeats == "exact":
         rest += [occurred_at, thread]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from mempp.dates import to_microseconds, DateLike
+from mempp.dates import DateLike, to_microseconds
 from mempp.errors import InputError
 
 Status = Literal["active", "superseded", "archived", "retracted"]

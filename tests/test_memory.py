@@ -523,7 +523,8 @@ def test_importing_is_cheap():
     import sys
 
     code = (
-        "import sys, mempp; heavy = {'numpy', 'pyarrow', 'tantivy', 'onnxruntime', 'hnswlib', 'onnx', 'openai', 'rich'};"
+        "import sys, mempp\nheavy = {'numpy',"
+        "  'pyarrow', 'tantivy', 'onnxruntime', 'hnswlib', 'onnx', 'openai', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -542,3 +543,34 @@ def test_an_encoder_that_is_not_installed_is_told_before_anything_is_stored(tmp_
             memory.add("alpha")
         assert len(memory) == 0
         assert memory.add("alpha", embed=False).row_id == 0
+
+
+@pytest.mark.parametrize("place", ["before the rows", "half way", "after the rows"])
+def test_an_interrupt_between_log_and_projection_is_made_good(memory, monkeypatch, place):
+    """Ctrl-C may come at any moment; what the log then holds must appear, once, in this very object."""
+    from mempp import projection
+
+    memory.add("before")
+    lexical_add = projection.LexicalIndex.add
+    apply = projection.Projection.apply
+    armed = [True]
+
+    def interrupted(self, *arguments):
+        if not armed or not arguments[0]:
+            return apply(self, *arguments)
+        armed.clear()
+        if place == "half way":
+            lexical_add(self._lexical, ["interrupted"])
+        elif place == "after the rows":
+            apply(self, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(projection.Projection, "apply", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        memory.add("interrupted")
+    assert [hit.record.text for hit in memory.recall("before", k=1)] == ["before"]
+    memory.add("after")
+    assert [record.text for record in memory.records()] == ["before", "interrupted", "after"]
+    assert memory.add("interrupted").row_ids == (1,)
+    assert {hit.row_id for hit in memory.recall("interrupted", settings=mempp.Settings(weight_vector=0.0))} >= {1}
+    assert memory.stats().without_vector == 0

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.dates import to_microseconds, DateLike
+from mempp.dates import DateLike, to_microseconds
 from mempp.errors import InputError
 from mempp.recall.states import States, visibility
 from mempp.recall.table import UNDATED, RowTable

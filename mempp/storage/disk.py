@@ -70,19 +70,22 @@ class DiskStore:
         manifest = open_or_create(self.path, create=create and not read_only, lock_timeout=lock_timeout)
         self.store_id = manifest.store_id
         self.created_at = manifest.created_at
-        self._log = Series(
-            self.path / LOG,
-            self.path / JOURNAL,
-            EntryCodec(self.store_id),
-            start_position(self.store_id),
-            durable=True,
-        )
+        self._log = self._new_log()
         self._touched: list[VectorFolder] = []
         self._turn = Turn()
         self._guard = threading.RLock()
         self._process = os.getpid()
         self._closed = False
         self._tail_checked = False
+
+    def _new_log(self) -> Series[Entry]:
+        return Series(
+            self.path / LOG,
+            self.path / JOURNAL,
+            EntryCodec(self.store_id),
+            start_position(self.store_id),
+            durable=True,
+        )
 
     @property
     def head_digest(self) -> str:
@@ -120,6 +123,11 @@ class DiskStore:
                 self._check_tail()
             self._tail_checked = True
             return self._log.take()
+
+    def rewind(self) -> None:
+        """Forget what was handed out: the next refresh begins with the first entry again."""
+        with self._use():
+            self._log = self._new_log()
 
     def _check_tail(self) -> None:
         with nobody_writing(self.path / LOCK) as quiet:

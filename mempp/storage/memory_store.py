@@ -24,6 +24,8 @@ class MemoryStore:
         self.read_only = False
         self.lock_timeout = lock_timeout
         self._position = start_position(self.store_id)
+        self._entries: list[Entry] = []
+        self._handed_out = 0
         self._vectors: dict[str, tuple[int, list[VectorBatch]]] = {}
         self._turn = Turn()
         self._guard = threading.RLock()
@@ -45,9 +47,16 @@ class MemoryStore:
         return self._position.row
 
     def refresh(self) -> list[Entry]:
-        """Return nothing: nobody else can write here."""
+        """Return nothing, since nobody else can write here; after `rewind` all entries again."""
         self._check_usable()
-        return []
+        with self._guard:
+            entries, self._handed_out = self._entries[self._handed_out :], len(self._entries)
+        return entries
+
+    def rewind(self) -> None:
+        """Forget what was handed out: the next refresh begins with the first entry again."""
+        with self._guard:
+            self._handed_out = 0
 
     @contextmanager
     def writing(self, timeout: float | None = None) -> Iterator[list[Entry]]:
@@ -59,7 +68,7 @@ class MemoryStore:
         """
         self._check_usable()
         with self._turn.take(self.lock_timeout if timeout is None else timeout):
-            yield []
+            yield self.refresh()
 
     def append(self, entries: Sequence[Entry]) -> list[Entry]:
         """Add entries, all or none; return them numbered. Only inside ``writing()``. InputError as DiskStore."""
@@ -68,7 +77,9 @@ class MemoryStore:
         if not entries:
             return []
         with self._guard:
-            numbered, _, self._position = prepare(entries, self._position, now())
+            numbered, _, after = prepare(entries, self._position, now())
+            self._entries += numbered
+            self._position, self._handed_out = after, len(self._entries)
         return numbered
 
     def vectors(self, identity: str, dimensions: int) -> MemoryVectors:

@@ -60,6 +60,10 @@ class Store(Protocol):
         """
         ...
 
+    def rewind(self) -> None:
+        """Forget what was handed out: the next refresh begins with the first entry again."""
+        ...
+
     def writing(self, timeout: float | None = None) -> AbstractContextManager[list[Entry]]:
         """Hold the commit lock; the value is what others wrote since the last refresh. Not re-entrant."""
         ...
