@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from mempp.dates import DateLike
 from mempp.errors import (
     EncoderError,
     EncoderMismatchError,
@@ -37,12 +38,15 @@ from mempp.settings import Settings, preset
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mempp.encoders import DirectoryEncoder, Encoder, MiniLM, OpenAIEncoder
+    from mempp.encoders import DirectoryEncoder, Encoder, EncoderIdentity, MiniLM, OpenAIEncoder
     from mempp.evidence import Evidence
+    from mempp.history import Change, Changes, History
     from mempp.memory import Memory
+    from mempp.progress import Progress
     from mempp.projection import Repeats
     from mempp.recall import Explanation, Hit
     from mempp.statistics import Statistics
+    from mempp.storage import DamageWarning, Sync, TornTailWarning
 
 try:
     __version__ = version("mempp")
@@ -52,14 +56,20 @@ except PackageNotFoundError:  # run from a source tree that was not installed
 __all__ = [
     "AddReport",
     "Annotation",
+    "Change",
+    "Changes",
+    "DamageWarning",
     "DirectoryEncoder",
     "Document",
     "Encoder",
     "EncoderError",
+    "EncoderIdentity",
     "EncoderMismatchError",
     "EncoderUnavailableError",
     "Evidence",
+    "ExactSearchWarning",
     "Explanation",
+    "History",
     "Hit",
     "InputError",
     "InvalidDateError",
@@ -80,21 +90,29 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreVersionError",
     "StoreWriteError",
+    "TornTailWarning",
     "in_memory",
     "open",
     "preset",
 ]
 
 _LOADED_WHEN_USED = {
+    "Change": "mempp.history",
+    "Changes": "mempp.history",
+    "DamageWarning": "mempp.storage",
     "DirectoryEncoder": "mempp.encoders",
     "Encoder": "mempp.encoders",
+    "EncoderIdentity": "mempp.encoders",
     "Evidence": "mempp.evidence",
+    "ExactSearchWarning": "mempp.indexes",
     "Explanation": "mempp.recall",
+    "History": "mempp.history",
     "Hit": "mempp.recall",
     "Memory": "mempp.memory",
     "MiniLM": "mempp.encoders",
     "OpenAIEncoder": "mempp.encoders",
     "Statistics": "mempp.statistics",
+    "TornTailWarning": "mempp.storage",
 }
 
 
@@ -118,6 +136,10 @@ def open(
     repeats: "Repeats" = "exact",
     exact_up_to: int = 200_000,
     lock_timeout: float = 30.0,
+    sync: "Sync" = "commit",
+    at: DateLike | int | None = None,
+    allow_damaged: bool = False,
+    progress: "Progress" = False,
 ) -> "Memory":
     """Open a store, or create it where there is none.
 
@@ -133,6 +155,15 @@ def open(
             state. "paper": the same text and authors as an active row.
         exact_up_to: number of vectors up to which every search is exact; beyond, an HNSW index is built.
         lock_timeout: seconds to wait for another process's commit.
+        sync: "commit": what `add` acknowledged is on the disk. "batch": at most once a second, which is faster; a power
+            loss may take the commits of the last moments, whole ones, from the end. The death of the process takes
+            nothing in either case.
+        at: open the past, for reading only: the record as it stood at this moment (a date, of ingest time) or after
+            the entry with this sequence number.
+        allow_damaged: with `read_only`, read what is whole of a damaged store, for rescue. Rows that are lost are in no
+            answer, and a warning names them.
+        progress: shows the building of indexes that `cache/` does not hold, where that takes long. True: a line with
+            rate and remaining time on stderr. A function: called with the number of rows done.
 
     Raises:
         NotAStoreError: the path holds something else, or nothing and `create` or `read_only` forbids to create.
@@ -143,9 +174,24 @@ def open(
     from mempp.memory import Memory
     from mempp.storage import open_store
 
-    store = open_store(path, read_only=read_only, create=create, lock_timeout=lock_timeout)
+    store = open_store(
+        path,
+        read_only=read_only or at is not None,
+        create=create,
+        lock_timeout=lock_timeout,
+        sync=sync,
+        allow_damaged=allow_damaged,
+    )
     try:
-        return Memory(store, encoder=encoder, settings=settings, repeats=repeats, exact_up_to=exact_up_to)
+        return Memory(
+            store,
+            encoder=encoder,
+            settings=settings,
+            repeats=repeats,
+            exact_up_to=exact_up_to,
+            progress=progress,
+            at=at,
+        )
     except BaseException:
         store.close()
         raise

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
-from mempp.errors import InvalidDateError
+from mempp.errors import InvalidDateError, quoted
 
 DateLike = datetime | date | str
 """What a caller may hand in as a date."""
@@ -44,7 +44,7 @@ def to_microseconds(value: object, name: str, *, bare_date: Literal["start", "en
         return _moment(value, value, name)
     if isinstance(value, date):
         return _day(value, bare_date)
-    raise InvalidDateError(f"{name} is no date: {value!r:.80} ({type(value).__name__}); {_ACCEPTED}")
+    raise InvalidDateError(f"{name} is no date: {quoted(value)} ({type(value).__name__}); {_ACCEPTED}")
 
 
 def _read_text(value: str, name: str, bare_date: Literal["start", "end"]) -> int:
@@ -57,7 +57,7 @@ def _read_text(value: str, name: str, bare_date: Literal["start", "end"]) -> int
     except ValueError as error:
         if isinstance(error, InvalidDateError):
             raise
-    raise InvalidDateError(f"{name} is no date: {value!r:.80}; {_ACCEPTED}")
+    raise InvalidDateError(f"{name} is no date: {quoted(value)}; {_ACCEPTED}")
 
 
 def _day(day: date, bare_date: Literal["start", "end"]) -> int:
@@ -66,12 +66,15 @@ def _day(day: date, bare_date: Literal["start", "end"]) -> int:
 
 
 def _moment(moment: datetime, shown: object, name: str) -> int:
-    aware = moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment
-    microseconds = (aware - _EPOCH) // _MICROSECOND
+    try:
+        aware = moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment
+        microseconds = (aware - _EPOCH) // _MICROSECOND
+    except Exception as error:  # a time zone of the caller's own
+        raise InvalidDateError(f"{name} has a time zone that fails: {quoted(shown)}: {error}") from error
     try:
         from_microseconds(microseconds)
     except OverflowError:
-        raise InvalidDateError(f"{name} lies outside the years 1 to 9999 in UTC: {str(shown)!r:.80}") from None
+        raise InvalidDateError(f"{name} lies outside the years 1 to 9999 in UTC: {quoted(str(shown))}") from None
     return microseconds
 
 

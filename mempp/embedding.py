@@ -3,22 +3,24 @@
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.encoders import Encoder, load_encoder, resolve_encoder
-from mempp.errors import EncoderError, EncoderMismatchError, MemppError
+from mempp.encoders import Encoder, EncoderIdentity, load_encoder, resolve_encoder
+from mempp.errors import EncoderError, EncoderMismatchError, InputError, MemppError, quoted
 from mempp.projection import Projection
 from mempp.records import canonical_json
-from mempp.storage import Entry, Store, VectorBatch, VectorStore
+from mempp.storage import Entry, Store, VectorBatch, VectorStore, check_identity
 
 DEFAULT_ENCODER = "minilm"
 NO_ENCODER = "none"
+_LENGTH_TOLERANCE = 0.01  # what half precision may cost
 CHUNK = 64
 """Rows whose vectors are encoded before they are kept."""
 
@@ -52,14 +54,15 @@ class Embedder:
         self._lock = threading.Lock()
         self._vectors: VectorStore | None = None
         self._encoder: Encoder | None = None
-        self._off = choice == NO_ENCODER
+        self._vectors_of: str | None = None
+        self._off = isinstance(choice, str) and choice == NO_ENCODER
         stored = self._stored()
         if not self._off and (choice is not None or stored is None):
             named = choice if choice is not None else os.environ.get("MEMPP_ENCODER", "").strip() or DEFAULT_ENCODER
-            self._off = named == NO_ENCODER
+            self._off = isinstance(named, str) and named == NO_ENCODER
             self._encoder = None if self._off else resolve_encoder(named)
         if self._encoder is not None and stored is not None:
-            self._check_same(self._encoder, stored)
+            self._check_replaceable(self._encoder, stored)
         self.take_in(self.read_new())
 
     def over(self, projection: Projection) -> "Embedder":
@@ -84,10 +87,10 @@ class Embedder:
     @property
     def name(self) -> str | None:
         """The name of the encoder that the store uses, or will use; None when there is none."""
-        stored = self._stored()
+        stored = self._current() if self._encoder is not None else self._stored()
         if stored is not None:
             return stored.name
-        return None if self._encoder is None else self._encoder.identity.name
+        return None if self._encoder is None else self._identity(self._encoder).name
 
     def make_ready(self) -> None:
         """Load the encoder now, so that a document is not stored first and then cannot be embedded.
@@ -95,10 +98,9 @@ class Embedder:
         Raises:
             EncoderUnavailableError: its weights, files or packages are missing.
         """
-        encoder = self.encoder
-        load = getattr(encoder, "load", None)
-        if load is not None:
-            load()
+        load = getattr(self.encoder, "load", None)
+        if callable(load):
+            self._run(load)
 
     def registration(self) -> list[Entry]:
         """The entry that makes this the store's encoder, if it has none; call it inside the commit lock.
@@ -108,11 +110,13 @@ class Embedder:
         """
         if self._encoder is None:
             return []
+        identity = self._identity(self._encoder)
         stored = self._stored()
-        if stored is not None:
-            self._check_same(self._encoder, stored)
+        if stored is not None and stored.name == identity.name:
             return []
-        identity = self._encoder.identity
+        if stored is not None:
+            self._check_replaceable(self._encoder, stored)
+        check_identity(identity.name, identity.dimensions)
         payload = {
             "name": identity.name,
             "dimensions": identity.dimensions,
@@ -129,12 +133,12 @@ class Embedder:
         try:
             encoder = self.encoder
             assert encoder is not None, "the vector leg has vectors only where there is an encoder"
-            vector = np.asarray(encoder.encode_question(question), dtype=np.float32)
+            checked = self._checked([self._run(lambda: encoder.encode_question(question))], 1)
         except MemppError as error:
             error.add_note("to ask without the vector leg, use settings=mempp.Settings(weight_vector=0)")
             raise
-        checked: NDArray[np.float32] = self._checked(vector.reshape(1, -1), 1)[0]
-        return checked
+        vector: NDArray[np.float32] = checked[0]
+        return vector
 
     def encode_missing(self, row_ids: Sequence[int]) -> VectorBatch | None:
         """Vectors of those of these rows that have none yet; None when there is nothing to do. Takes no lock."""
@@ -143,17 +147,14 @@ class Embedder:
         if encoder is None or not missing:
             return None
         try:
-            parts = [
-                np.asarray(encoder.encode_documents(texts), dtype=np.float32)
-                for texts in (
-                    [self._projection.text_of(row) for row in missing[start : start + CHUNK]]
-                    for start in range(0, len(missing), CHUNK)
-                )
-            ]
+            parts = []
+            for start in range(0, len(missing), CHUNK):
+                texts = [self._projection.text_of(row) for row in missing[start : start + CHUNK]]
+                parts.append(self._checked(self._run(partial(encoder.encode_documents, texts)), len(texts)))
         except MemppError as error:
             error.add_note(f"{len(missing)} rows are stored and durable, but not embedded; embed() does that later")
             raise
-        vectors = self._checked(np.concatenate(parts), len(missing))
+        vectors = np.concatenate(parts)
         return VectorBatch(np.array(missing, dtype=np.int64), np.zeros(len(missing), dtype=np.int32), vectors)
 
     def keep(self, batch: VectorBatch) -> int:
@@ -174,18 +175,25 @@ class Embedder:
         vectors = self._open_vectors()
         return [] if vectors is None else vectors.refresh()
 
-    def take_in(self, batches: Sequence[VectorBatch]) -> None:
-        """Put vectors into the index."""
+    def take_in(self, batches: list[VectorBatch]) -> None:
+        """Put vectors into the index, and empty the list."""
         self._projection.apply_vectors(batches)
 
     def _open_vectors(self) -> VectorStore | None:
         """The vector files of the store's encoder; None as long as the store has no encoder, or it is turned off."""
-        if self._vectors is None and not self._off:
-            stored = self._stored()
-            if stored is not None:
-                self._vectors = self._store.vectors(stored.name, stored.dimensions)
-                self._projection.start_vectors(stored.dimensions)
+        stored = None if self._off else self._current()
+        if stored is not None and stored.name != self._vectors_of:
+            self._vectors = self._store.vectors(stored.name, stored.dimensions)
+            self._vectors_of = stored.name
+            self._projection.start_vectors(stored.dimensions)
         return self._vectors
+
+    def _current(self) -> Identity | None:
+        """The encoder that the store uses, unless the one chosen here is to take its place."""
+        stored = self._stored()
+        if stored is None or self._encoder is None or self._identity(self._encoder).name == stored.name:
+            return stored
+        return None
 
     def _stored(self) -> Identity | None:
         if self._projection.encoder is None:
@@ -193,22 +201,62 @@ class Embedder:
         described = json.loads(self._projection.encoder)
         return Identity(described["name"], int(described["dimensions"]), dict(described["description"]))
 
-    def _check_same(self, encoder: Encoder, stored: Identity) -> None:
-        name = encoder.identity.name
-        if name != stored.name:
+    def _check_replaceable(self, encoder: Encoder, stored: Identity) -> None:
+        """Another encoder may take the place of the store's as long as that has made no vectors."""
+        name = self._identity(encoder).name
+        if name != stored.name and any(map(len, self._store.vectors(stored.name, stored.dimensions).refresh())):
             raise EncoderMismatchError(
                 f"the store's vectors were made by the encoder {stored.name!r}, not by {name!r}; "
                 "open it without encoder= to use its own, or make a new store with the other encoder"
             )
 
-    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-        """Vectors of an encoder, which may be the caller's own, in the promised shape."""
-        stored = self._stored()
-        dimensions = stored.dimensions if stored is not None else vectors.shape[-1]
+    def _identity(self, encoder: Encoder) -> EncoderIdentity:
+        """What an encoder, which may be the caller's own, says it is."""
+        try:
+            identity = encoder.identity
+        except MemppError:
+            raise
+        except Exception as error:
+            raise EncoderError(f"the encoder does not tell its identity: {type(error).__name__}: {error}") from error
+        if not isinstance(identity, EncoderIdentity):
+            raise InputError(f"the identity of an encoder must be a mempp.EncoderIdentity, got {quoted(identity)}")
+        return identity
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        """Call an encoder, which may be the caller's own, and let nothing but Mem++ errors out."""
+        try:
+            return call()
+        except MemppError:
+            raise
+        except Exception as error:
+            raise EncoderError(f"the encoder {self.name!r} failed: {type(error).__name__}: {error}") from error
+
+    def _checked(self, given: Any, count: int) -> NDArray[np.float32]:
+        """Vectors of an encoder as (count, dimensions) unit rows; a zero vector, which has no direction, stays.
+
+        Raises:
+            EncoderError: it is no array of this shape, not finite, or of another length than 1.
+        """
+        try:
+            vectors = np.asarray(given)
+            if vectors.dtype.kind not in "fiu":
+                raise TypeError(f"its numbers are of type {vectors.dtype}")
+            vectors = vectors.astype(np.float32)
+        except (TypeError, ValueError) as error:
+            raise EncoderError(f"the encoder {self.name!r} gave no array of vectors: {error}") from None
+        stored = self._current()
+        dimensions = vectors.shape[-1] if stored is None and vectors.ndim == 2 else getattr(stored, "dimensions", 0)
         if vectors.shape != (count, dimensions):
             raise EncoderError(
                 f"the encoder {self.name!r} gave vectors of shape {vectors.shape}, expected {(count, dimensions)}"
             )
-        if not np.isfinite(vectors).all():
+        lengths = np.linalg.norm(vectors, axis=1)
+        if not np.isfinite(lengths).all():
             raise EncoderError(f"the encoder {self.name!r} gave a vector that is not finite")
+        wrong = lengths[(lengths > 0) & (np.abs(lengths - 1) > _LENGTH_TOLERANCE)]
+        if len(wrong):
+            raise EncoderError(
+                f"the encoder {self.name!r} gave a vector of length {wrong[0]:g}; cosines need unit vectors: divide "
+                "each by its length"
+            )
         return vectors

@@ -21,6 +21,16 @@ and the operating system are translated where storage, indexes and encoders meet
 """
 
 
+def quoted(value: object, limit: int = 80) -> str:
+    """A value for an error message: its `repr`, cut to `limit` characters. It never fails, and never takes long."""
+    try:
+        # A text may be 50 MB: it is cut before repr, which would copy all of it.
+        text = repr(value[: limit + 1] if isinstance(value, str | bytes) else value)
+    except Exception:  # an integer of more than 4,300 digits, a repr of the caller's that raises
+        return f"a value of type {type(value).__name__} that cannot be shown"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 class MemppError(Exception):
     """Base of every error that Mem++ raises on purpose."""
 

@@ -13,14 +13,18 @@ from typing import get_args
 from xml.sax.saxutils import quoteattr
 
 from mempp.dates import show
-from mempp.errors import InputError
+from mempp.errors import InputError, quoted
 from mempp.recall import Hit
 from mempp.records import Record
-from mempp.settings import EvidenceStyle, Packing
+from mempp.settings import EvidenceStyle, Packing, check_choice
 
 _BETWEEN = "\n\n"
 _BREAKING = ("Cc", "Zl", "Zp")
 """Unicode categories of control characters and of line and paragraph separators."""
+_BIDIRECTIONAL = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+"""Embeddings, overrides and isolates: they let a heading be shown in another order than it has."""
+LONGEST_NAMES = 200
+"""Characters that the authors take in a heading at most, so that a heading cannot push out the text."""
 Render = Callable[[int, Record, str], str]
 """(number, record, text) → the record as the model reads it."""
 
@@ -65,9 +69,8 @@ def pack(
         InputError: `max_chars` is below 1, or the style is unknown.
     """
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise InputError(f"max_chars must be a whole number from 1, got {max_chars!r:.80}")
-    if style not in get_args(EvidenceStyle):
-        raise InputError(f"style must be one of {', '.join(get_args(EvidenceStyle))}, got {style!r:.80}")
+        raise InputError(f"max_chars must be a whole number from 1, got {quoted(max_chars)}")
+    check_choice("style", style, get_args(EvidenceStyle))
     if not hits:
         return Evidence("", (), (), cut=False)
     render = _plain if style == "plain" else _tagged(hits)
@@ -134,8 +137,9 @@ def _cut_first(hits: Sequence[Hit], costs: Sequence[int], max_chars: int, render
     note = f"\n[cut here: the record has {len(text):,} characters and is larger than the budget]"
     shown = room - frame - len(note)
     if shown < 1:
-        # Not even the note fits: what can be shown is the head of the rendered record, cut with a mark.
-        whole = render(1, hits[0].record, text[:max_chars])
+        # Not even the note fits: what can be shown is the head of the record, cut with a mark; in plain style, since
+        # a tag that is cut would stand open.
+        whole = _plain(1, hits[0].record, text[:max_chars])
         mark = "[cut]" if max_chars > 2 * len("[cut]") else ""
         return Evidence(whole[: max_chars - len(mark)] + mark, (hits[0],), tuple(h.row_id for h in hits[1:]), cut=True)
     return _evidence(hits, [0, *others], render, first_text=text[:shown] + note)
@@ -144,7 +148,7 @@ def _cut_first(hits: Sequence[Hit], costs: Sequence[int], max_chars: int, render
 def _plain(number: int, record: Record, text: str) -> str:
     heading = f"[{number}] {show(record.occurred_at)}"
     if record.authors:
-        heading += " | " + ", ".join(_one_line(author) for author in record.authors)
+        heading += " | " + _names(record.authors)
     return f"{heading}\n{text}"
 
 
@@ -154,7 +158,7 @@ def _tagged(hits: Sequence[Hit]) -> Render:
     def render(number: int, record: Record, text: str) -> str:
         attributes = f'number="{number}" row="{record.row_id}" date="{show(record.occurred_at)}"'
         if record.authors:
-            attributes += " author=" + quoteattr(", ".join(_one_line(author) for author in record.authors))
+            attributes += " author=" + quoteattr(_names(record.authors))
         return f"<{tag} {attributes}>\n{text}\n</{tag}>"
 
     return render
@@ -169,7 +173,16 @@ def _unused_tag(texts: Sequence[str]) -> str:
     return tag
 
 
+def _names(authors: Sequence[str]) -> str:
+    """The authors on one line of bounded length."""
+    names = ", ".join(_one_line(author[: LONGEST_NAMES + 1]) for author in authors[: LONGEST_NAMES // 2])
+    return names if len(names) <= LONGEST_NAMES else names[: LONGEST_NAMES - 1] + "…"
+
+
 def _one_line(name: str) -> str:
     """A name without line breaks and control characters, so that it cannot imitate a heading."""
-    spaced = "".join(" " if unicodedata.category(character) in _BREAKING else character for character in name)
+    spaced = "".join(
+        " " if character in _BIDIRECTIONAL or unicodedata.category(character) in _BREAKING else character
+        for character in name
+    )
     return " ".join(spaced.split())

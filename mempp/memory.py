@@ -3,27 +3,30 @@
 A document goes add → log (durable) → encoder → indexes. A question goes scope → legs → fusion → slots → evidence.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, get_args
 
 import numpy as np
 
 from mempp import evidence as evidence_module
+from mempp import state_entries
+from mempp.dates import DateLike
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
-from mempp.errors import InputError, MemppError, RowNotFoundError, StoreClosedError, StoreReadOnlyError
+from mempp.engine import Engine
+from mempp.errors import InputError, MemppError, quoted
 from mempp.evidence import Evidence
+from mempp.history import Changes, History, TimeLine, changes_between, history_of
 from mempp.ingest import BATCH_SIZE, DocumentLike, batches, document_entry, report
 from mempp.progress import Progress, reporter
 from mempp.projection import Projection, Repeats, View, key_of
 from mempp.recall import Bounds, Hit, check_question, read
-from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, canonical_json, check_document
-from mempp.settings import EvidenceStyle, Settings, from_environment, layered
+from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document, plain_text
+from mempp.settings import EvidenceStyle, Settings, check_choice, from_environment, layered
+from mempp.state_entries import checked_row
 from mempp.statistics import Statistics, statistics_of
 from mempp.storage import Entry, Store
 
@@ -42,21 +45,29 @@ class Memory:
         settings: Settings | None = None,
         repeats: Repeats = "exact",
         exact_up_to: int = 200_000,
+        progress: Progress = False,
+        at: DateLike | int | None = None,
     ) -> None:
         """Read the log of an opened store; see `mempp.open()`, which is the way to make one."""
-        if repeats not in ("exact", "paper"):
-            raise InputError(f"repeats must be 'exact' or 'paper', got {repeats!r:.80}")
+        check_choice("repeats", repeats, get_args(Repeats))
+        if isinstance(exact_up_to, bool) or not isinstance(exact_up_to, int) or exact_up_to < 0:
+            raise InputError(f"exact_up_to must be a whole number from 0, got {quoted(exact_up_to)}")
         self._settings = layered(settings, from_environment())
-        self._store = store
-        self._new_projection = partial(Projection, repeats=repeats, exact_up_to=exact_up_to)
-        self._projection = self._new_projection()
-        self._writer = threading.RLock()
-        self._closed = False
-        # True while entries may have been taken from the store that the projection does not have yet. An interrupt
-        # (Ctrl-C) in between leaves it True, and the next write or refresh builds the projection anew.
-        self._behind = False
-        self._projection.apply(store.refresh())
-        self._embedder = Embedder(store, self._projection, encoder)
+        self._engine = Engine(
+            store, encoder=encoder, repeats=repeats, exact_up_to=exact_up_to, progress=progress, at=at
+        )
+
+    @property
+    def _store(self) -> Store:
+        return self._engine.store
+
+    @property
+    def _projection(self) -> Projection:
+        return self._engine.projection
+
+    @property
+    def _embedder(self) -> Embedder:
+        return self._engine.embedder
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -88,8 +99,9 @@ class Memory:
 
         Raises:
             InputError: the document is not usable; nothing was added.
-            StoreError: the store could not take it; nothing was added.
-            EncoderError: it was added, but could not be embedded; `embed()` does that later.
+            StoreError: the store could not take it, or, where a note says so, only its vector.
+            EncoderError: the encoder cannot be loaded, and nothing was added; or, where a note says so, it was added
+                and could not be embedded. `embed()` does that later.
         """
         fields = {
             "occurred_at": occurred_at,
@@ -104,7 +116,7 @@ class Memory:
         if given and not isinstance(text, str):
             raise InputError(f"{next(iter(given))} was given beside a whole document; put it into the document")
         document = check_document({"text": text, **given} if isinstance(text, str) else text)
-        self._check_writable()
+        self._engine.check_writable()
         rows, new = self._add_batch([document], embed)
         return report(rows, new)
 
@@ -119,21 +131,24 @@ class Memory:
         """Add documents, one commit per batch: a batch is there whole or not at all.
 
         Args:
-            documents: an iterable of Document, mapping or text; it is read as it is needed.
+            documents: an iterable of Document, mapping or text; it is read as it is needed. An exception of its own
+                passes through; the batches before are stored, the unfinished one is not.
             embed: as in `add`.
             batch_size: documents per commit.
             progress: True shows rate and remaining time on stderr; a function gets the number of documents done.
 
         Raises:
             InputError: a document is not usable; the message counts its place, and the batches before it are stored.
-            StoreError: the store could not take a batch; the batches before it are stored.
+            StoreError: the store could not take a batch, or its vectors; the batches before it are stored.
             EncoderError: a batch was stored but not embedded; add the same again, or call `embed()`, to go on.
         """
         if isinstance(documents, str | Mapping | Document):
             raise InputError(f"add_many takes an iterable of documents, not one {type(documents).__name__}; use add")
+        if not isinstance(documents, Iterable):
+            raise InputError(f"add_many takes an iterable of documents, got {quoted(documents)}")
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size must be a whole number from 1, got {batch_size!r:.80}")
-        self._check_writable()
+            raise InputError(f"batch_size must be a whole number from 1, got {quoted(batch_size)}")
+        self._engine.check_writable()
         row_ids: list[int | None] = []
         new_row_ids: list[int] = []
         total = len(documents) if isinstance(documents, Sequence) else None
@@ -175,7 +190,7 @@ class Memory:
                 places.append(place)
             return [*self._embedder.registration(), *drafts] if drafts else []
 
-        committed = self._commit(build)
+        committed = self._engine.commit(build)
         new = [entry.row_id for entry in committed if entry.kind == "document" and entry.row_id is not None]
         return [new[-1 - place] if place is not None and place < 0 else place for place in places], new
 
@@ -185,12 +200,11 @@ class Memory:
         Raises:
             EncoderError: the encoder failed; the batches before are kept.
         """
-        self._check_writable()
+        self._engine.check_writable()
         if self._embedder.encoder is None:
             raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
         self.refresh()
-        if self._projection.encoder is None:
-            self._commit(lambda: list(self._embedder.registration()))
+        self._engine.commit(self._embedder.registration)
         missing = self._projection.rows_without_vectors()
         embedded = 0
         with reporter(progress, "embedding", len(missing)) as done:
@@ -204,9 +218,12 @@ class Memory:
         vectors = self._embedder.encode_missing(row_ids)
         if vectors is None:
             return 0
-        with self._turn(), self._store.writing() as others:
-            self._take_in(others)
-            return self._embedder.keep(vectors)
+        try:
+            with self._engine.commit_lock():
+                return self._embedder.keep(vectors)
+        except MemppError as error:
+            error.add_note(f"{len(vectors)} rows are stored and durable, but not embedded; embed() does that later")
+            raise
 
     def supersede(self, old: int, *, by: int) -> int:
         """Say that row `by` replaces row `old`; `old` stays and is still found. Return the entry's sequence number.
@@ -215,14 +232,7 @@ class Memory:
             InputError: the rows are the same, or `old` already supersedes `by`, directly or not.
             RowNotFoundError: there is no such row.
         """
-
-        def build() -> list[Entry]:
-            older, newer = self._row(old, "old"), self._row(by, "by")
-            if self._projection.states.leads_to(newer, older):
-                raise InputError(f"row {older} cannot be superseded by row {newer}: that would be a circle")
-            return [Entry(kind="supersede", row_id=older, related_row=newer)]
-
-        return self._commit(build)[-1].sequence
+        return self._engine.commit(lambda: state_entries.supersede(self._projection, old, by))[-1].sequence
 
     def archive(self, rows: int | Iterable[int], *, into: int | None = None) -> int:
         """Take rows out of retrieval because row `into` now stands for them. Return the last entry's sequence number.
@@ -232,27 +242,18 @@ class Memory:
             RowNotFoundError: there is no such row.
         """
         listed = list(rows) if isinstance(rows, Iterable) else [rows]
-
-        def build() -> list[Entry]:
-            target = None if into is None else self._row(into, "into")
-            wanted = dict.fromkeys(self._row(row, "rows") for row in listed)
-            if not wanted:
-                raise InputError("archive needs at least one row")
-            if target in wanted:
-                raise InputError(f"row {target} cannot be archived into itself")
-            if target in self._projection.states.hidden:
-                raise InputError(f"row {target} is archived or retracted itself; reinstate it or choose another row")
-            return [Entry(kind="archive", row_id=row, related_row=target) for row in wanted]
-
-        return self._commit(build)[-1].sequence
+        return self._engine.commit(lambda: state_entries.archive(self._projection, listed, into))[-1].sequence
 
     def retract(self, row: int, *, reason: str | None = None) -> int:
         """Take a row out of retrieval; its text stays in the log. Return the entry's sequence number.
 
+        Rows that were archived into it stay archived, since retracting must not bring anything to light; reinstate them
+        if they are to come back.
+
         Raises:
             RowNotFoundError: there is no such row.
         """
-        return self._commit(lambda: [Entry(kind="retract", row_id=self._row(row, "row"), reason=reason)])[-1].sequence
+        return self._engine.commit(lambda: state_entries.retract(self._projection, row, reason))[-1].sequence
 
     def reinstate(self, row: int, *, reason: str | None = None) -> int:
         """Make a row active again, whatever its state was. Return the entry's sequence number.
@@ -260,7 +261,7 @@ class Memory:
         Raises:
             RowNotFoundError: there is no such row.
         """
-        return self._commit(lambda: [Entry(kind="reinstate", row_id=self._row(row, "row"), reason=reason)])[-1].sequence
+        return self._engine.commit(lambda: state_entries.reinstate(self._projection, row, reason))[-1].sequence
 
     def annotate(self, row: int, kind: str, payload: object, text: str | None = None) -> int:
         """Add an annotation to a row: an entry that is no row. Return its sequence number.
@@ -275,57 +276,8 @@ class Memory:
             InputError: the payload is not JSON.
             RowNotFoundError: there is no such row.
         """
-        if not isinstance(kind, str) or not kind:
-            raise InputError(f"the kind of an annotation must be a text, got {kind!r:.80}")
-        json_text = canonical_json(payload, "payload")
-
-        def build() -> list[Entry]:
-            return [Entry(kind="annotate", row_id=self._row(row, "row"), label=kind, payload=json_text, text=text)]
-
-        return self._commit(build)[-1].sequence
-
-    def _commit(self, build: Callable[[], list[Entry]]) -> list[Entry]:
-        """One commit: take in what others wrote, build the entries on that state, append them durably, apply them."""
-        with self._turn(), self._store.writing() as others:
-            self._take_in(others)
-            entries = build()
-            committed = self._store.append(entries) if entries else []
-            self._projection.apply(committed)
-        return committed
-
-    @contextmanager
-    def _turn(self, *, writing: bool = True) -> Iterator[None]:
-        """This thread's turn to change the projection; what an interrupt cut short before is made good first."""
-        with self._writer:
-            if writing:
-                self._check_writable()
-            self._check_open()
-            self._catch_up()
-            self._behind = True
-            try:
-                yield
-            except MemppError:
-                # Told by the store, or by what was to be built: nothing was taken or appended that was not applied.
-                self._behind = False
-                raise
-            self._behind = False
-
-    def _catch_up(self) -> None:
-        """Build the projection anew where an interrupt has left it behind the store."""
-        if self._behind:
-            self._store.rewind()
-            projection = self._new_projection()
-            projection.apply(self._store.refresh())
-            embedder = self._embedder.over(projection)
-            self._projection.close()
-            self._projection, self._embedder = projection, embedder
-            self._behind = False
-
-    def _take_in(self, entries: Sequence[Entry]) -> None:
-        """Apply what others wrote, and the vectors that they made of it."""
-        if entries:
-            self._projection.apply(entries)
-        self._embedder.take_in(self._embedder.read_new())
+        committed = self._engine.commit(lambda: state_entries.annotate(self._projection, row, kind, payload, text))
+        return committed[-1].sequence
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -355,8 +307,8 @@ class Memory:
         **bounds: Unpack[Bounds],
     ) -> list[list[Hit]]:
         """Answer several questions on one and the same state of the record; otherwise as `recall`."""
-        if isinstance(questions, str):
-            raise InputError("recall_many takes several questions, not one text; use recall")
+        if isinstance(questions, str) or not isinstance(questions, Iterable):
+            raise InputError(f"recall_many takes several questions, got {quoted(questions)}; for one use recall")
         asked = [_question_text(question) for question in questions]
         chosen = self.settings_for(k, settings)
         view = self._view(bounds)
@@ -409,18 +361,43 @@ class Memory:
         Raises:
             RowNotFoundError: there is no such row.
         """
-        self._check_open()
+        self._engine.check_open()
         return self._projection.record(self._row(row_id, "row_id"))
 
-    def annotations(self, row: int | None = None, *, kind: str | None = None, known_at: Any = None) -> list[Annotation]:
+    def annotations(
+        self, row: int | None = None, *, kind: str | None = None, known_at: DateLike | int | None = None
+    ) -> list[Annotation]:
         """The annotations of a row, or of all rows, in the order in which they were written."""
-        self._check_open()
+        self._engine.check_open()
         row_id = None if row is None else self._row(row, "row")
         return self._projection.annotations(row_id, kind, check_question(known_at=known_at))
 
+    def history(self, row: int, *, known_at: DateLike | int | None = None) -> History:
+        """What became of a row: the state entries about it, and its line of supersession, both ways.
+
+        Raises:
+            RowNotFoundError: there is no such row.
+        """
+        self._engine.check_open()
+        return history_of(self._projection, self._row(row, "row"), check_question(known_at=known_at))
+
+    def changes(
+        self, since: DateLike | None = None, until: DateLike | None = None, *, by: TimeLine = "ingest"
+    ) -> Changes:
+        """What came in and what changed state from `since` to `until`, both included.
+
+        Args:
+            since: first moment; a bare date means the start of that day; None: from the beginning.
+            until: last moment; a bare date means the end of that day; None: up to now.
+            by: "ingest": when it was put on record. "event": when it happened; then a supersession counts from the
+                event date of the newer row, and other state entries, which have no event date, do not count.
+        """
+        self._engine.check_open()
+        return changes_between(self._projection, since, until, by)
+
     def stats(self) -> Statistics:
         """Counts of what the store holds."""
-        self._check_open()
+        self._engine.check_open()
         return statistics_of(self._projection, self._store, self._embedder)
 
     def __len__(self) -> int:
@@ -455,18 +432,11 @@ class Memory:
 
     def refresh(self) -> int:
         """Take in what other processes wrote since; return how many entries came."""
-        with self._turn(writing=False):
-            entries = self._store.refresh()
-            self._take_in(entries)
-        return len(entries)
+        return self._engine.refresh()
 
     def close(self) -> None:
         """Release files and threads. The memory cannot be used afterwards; closing twice does nothing."""
-        with self._writer:
-            if not self._closed:
-                self._closed = True
-                self._projection.close()
-                self._store.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -478,36 +448,19 @@ class Memory:
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else repr(str(self.path))
-        return f"<mempp.Memory {where}: {len(self)} rows{', closed' if self._closed else ''}>"
+        return f"<mempp.Memory {where}: {len(self)} rows{', closed' if self._engine.closed else ''}>"
 
     def _view(self, bounds: Bounds) -> View:
-        self._check_open()
+        self._engine.check_open()
         return self._projection.view(check_question(**bounds))
 
     def _row(self, row: object, name: str) -> int:
-        if isinstance(row, np.integer):
-            row = int(row)
-        if isinstance(row, bool) or not isinstance(row, int):
-            raise InputError(f"{name} must be a row id, a whole number, got {row!r:.80}")
-        if not 0 <= row < len(self):
-            raise RowNotFoundError(f"there is no row {row}; the record has {len(self)} rows, numbered from 0")
-        return row
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError("this memory is closed; open the store again with mempp.open()")
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self._store.read_only:
-            raise StoreReadOnlyError(
-                f"the store {str(self.path)!r} is open for reading only; open it without read_only"
-            )
+        return checked_row(row, name, len(self))
 
 
 def _question_text(question: object) -> str:
     if not isinstance(question, str):
-        raise InputError(f"a question must be text, not {type(question).__name__}: {question!r:.80}")
+        raise InputError(f"a question must be text, not {type(question).__name__}: {quoted(question)}")
     if not question.strip():
         raise InputError("the question is empty; ask with at least one word")
-    return question
+    return plain_text(question, "the question")

@@ -8,25 +8,30 @@ take a `View`, which is one consistent state and stays as it is.
 import hashlib
 import json
 import threading
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mempp.dates import from_microseconds
 from mempp.errors import RowNotFoundError
 from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
-from mempp.recall import NO_STATES, Indexes, Question, Row, RowTable, Scope, StateChange, States, scope_of, state_of
+from mempp.indexes.hnsw import GraphKeeper
+from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
 from mempp.recall.states import ChangeKind
 from mempp.records import Annotation, CheckedDocument, Record
 from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
+from mempp.storage.codec import give_back
 
 Repeats = Literal["exact", "paper"]
 """What counts as a repeat; see `Projection.repeat_of`."""
 
 _STATES_KEPT = 16
+_GIVEN_BACK_FROM = 1 << 20  # bytes
+_ANALYSED_TOGETHER = 2048  # rows; their terms are in memory together
 _FOR_EVER = int(np.iinfo(np.int64).max)
 
 
@@ -44,7 +49,8 @@ class View:
 class Projection:
     """The derived state of one store."""
 
-    def __init__(self, *, repeats: Repeats = "exact", exact_up_to: int) -> None:
+    def __init__(self, *, repeats: Repeats = "exact", exact_up_to: int, graphs: GraphKeeper | None = None) -> None:
+        self._graphs = graphs
         self._repeats = repeats
         self._exact_up_to = exact_up_to
         self._lock = threading.RLock()
@@ -56,10 +62,14 @@ class Projection:
         self._past_states: dict[int, States] = {}
         self._stamps: list[int] = []
         self._last_sequences: list[int] = []
-        self._rows_by_content: dict[bytes, list[int]] = {}
+        self._rows_by_content: dict[bytes, list[int]] = {}  # of the first rows, brought up to date when asked
+        self._keyed = 0
+        self._restored = 0  # rows that restored indexes hold, and that are still to be applied
         self._lexical = LexicalIndex()
         self._tags = TagIndex()
         self._vectors: VectorIndex | None = None
+        self.lost_rows: frozenset[int] = frozenset()
+        """Rows that a damaged store no longer has; only where it was opened for rescue."""
         self.encoder: str | None = None
         """Which encoder the store now uses, as its entry tells (JSON)."""
 
@@ -83,21 +93,33 @@ class Projection:
 
     # -- taking in ------------------------------------------------------------------------------------------------
 
-    def apply(self, entries: Sequence[Entry]) -> None:
-        """Take in the next entries of the log; several commits at once appear together."""
+    def restore(self, lexical: LexicalIndex, tags: TagIndex) -> None:
+        """Begin with indexes that hold the first rows already; the first `apply` must bring at least those rows."""
+        assert not len(self._table), "indexes are restored before anything is applied"
+        assert len(lexical) == len(tags), "both hold the same rows"
+        self._lexical, self._tags, self._restored = lexical, tags, len(lexical)
+
+    def apply(self, entries: Sequence[Entry], *, analysed: Callable[[int], None] = lambda rows: None) -> None:
+        """Take in the next entries of the log; several commits at once appear together.
+
+        Args:
+            entries: the entries.
+            analysed: called with the number of rows of them whose texts are in the index, now and then.
+        """
         if not entries:
             return
         documents = [entry for entry in entries if entry.kind == "document"]
         changes = [_state_change(entry) for entry in entries if entry.kind in _STATE_KINDS]
         # The indexes first: a view is cut to the rows of the table, so it never sees what is only half there.
-        self._lexical.add([entry.text or "" for entry in documents])
-        self._tags.add([(*entry.authors, *entry.tags) for entry in documents])
+        for start in range(self._restored, len(documents), _ANALYSED_TOGETHER):
+            part = documents[start : start + _ANALYSED_TOGETHER]
+            self._lexical.add([entry.text or "" for entry in part])
+            self._tags.add([(*entry.authors, *entry.tags) for entry in part])
+            analysed(start + len(part) - self._restored)
+        self._restored = 0
         with self._lock:
-            for entry in documents:
-                key = content_key(entry.text or "", entry.authors, entry.occurred_at, entry.thread, self._repeats)
-                self._rows_by_content.setdefault(key, []).append(len(self._documents))
-                self._documents.append(entry)
-            self._table.append([_row(entry) for entry in documents])
+            self._documents += documents
+            self._table.append(documents)
             self._changes += changes
             self._states = self._states.with_changes(changes) if changes else self._states
             for entry in entries:
@@ -115,13 +137,22 @@ class Projection:
         """Begin an empty vector index, in place of the one there was."""
         if self._vectors is not None:
             self._vectors.close()
-        self._vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to)
+        self._vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to, graphs=self._graphs)
 
-    def apply_vectors(self, batches: Iterable[VectorBatch]) -> None:
-        """Take in vectors of rows."""
-        if self._vectors is not None:
-            for batch in batches:
-                self._vectors.add(batch.row_ids, batch.vectors)
+    def apply_vectors(self, batches: list[VectorBatch]) -> None:
+        """Take in vectors of rows. It empties the list, so that as few vectors as possible are in memory twice."""
+        if self._vectors is not None and batches:
+            total = sum(map(len, batches))
+            self._vectors.add_batches(_one_by_one(batches), total)
+
+    def renew_lock_after_fork(self) -> bool:
+        """In a forked child: tell whether no thread of the parent was inside; if one was, the lock is made anew."""
+        free = self._lock.acquire(blocking=False)
+        if free:
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+        return free
 
     def close(self) -> None:
         """Stop what runs in the background."""
@@ -140,6 +171,7 @@ class Projection:
             rows = self._table.rows_up_to(bound)
             states = self._states_up_to(bound)
             allowed = scope_of(question, self._table, states, rows)
+            allowed[[row for row in self.lost_rows if row < rows]] = False
             scope = Scope(allowed, self._table.occurred_at[:rows], self._table.ingested_at[:rows])
         view = View(scope, states, question.as_of, rows)
         if question.predicate is None:
@@ -168,6 +200,16 @@ class Projection:
             self._past_states[count] = NO_STATES.with_changes(self._changes[:count])
         return self._past_states[count]
 
+    def changes_up_to(self, question: Question) -> list[StateChange]:
+        """The state entries that a question may know of, in order."""
+        with self._lock:
+            bound = self._sequence_bound(question)
+            return self._changes[: bisect_right(self._changes, bound, key=lambda change: change.sequence)]
+
+    def stamp_of(self, sequence: int) -> int:
+        """When the entry with this sequence was put on record, microseconds UTC."""
+        return self._stamps[bisect_left(self._last_sequences, sequence)]
+
     def record(self, row_id: int, view: View | None = None) -> Record:
         """A row as a record, its state as the view knows it; without a view, as it is now.
 
@@ -177,6 +219,8 @@ class Projection:
         documents = self._documents
         if not 0 <= row_id < len(documents):
             raise RowNotFoundError(f"there is no row {row_id}; the record has {len(documents)} rows, numbered from 0")
+        if row_id in self.lost_rows:
+            raise RowNotFoundError(f"row {row_id} is lost: the store is damaged; restore it from a snapshot")
         entry = documents[row_id]
         states, as_of = (self._states, None) if view is None else (view.states, view.as_of)
         return Record(
@@ -220,8 +264,14 @@ class Projection:
         """The row that a document with this content key repeats, if any.
 
         "exact": the same text, authors, event date and thread as a row in any state, so that a nightly import does
-        not bring back what was retracted. "paper": the same text and authors as an active row.
+        not bring back what was retracted. "paper": the same text and authors as an active row. Only the thread that
+        applies may ask.
         """
+        for row in range(self._keyed, len(self._documents)):
+            entry = self._documents[row]
+            of_row = content_key(entry.text or "", entry.authors, entry.occurred_at, entry.thread, self._repeats)
+            self._rows_by_content.setdefault(of_row, []).append(row)
+            self._keyed = row + 1
         rows = self._rows_by_content.get(key, [])
         if self._repeats == "paper":
             rows = [row for row in rows if row not in self._states.hidden]
@@ -263,17 +313,16 @@ def _state_change(entry: Entry) -> StateChange:
     return StateChange(entry.sequence, _STATE_KINDS[entry.kind], entry.row_id, entry.related_row, entry.reason)
 
 
-def _row(entry: Entry) -> Row:
-    return Row(
-        sequence=entry.sequence,
-        ingested_at=entry.ingested_at,
-        occurred_at=entry.occurred_at,
-        authors=entry.authors,
-        tags=entry.tags,
-        source=entry.source,
-        thread=entry.thread,
-        metadata=entry.metadata,
-    )
+def _one_by_one(batches: list[VectorBatch]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Take the batches out of the list, first to last."""
+    batches.reverse()
+    while batches:
+        batch = batches.pop()
+        yield batch.row_ids, batch.vectors
+        large = batch.vectors.nbytes > _GIVEN_BACK_FROM
+        del batch
+        if large:
+            give_back()
 
 
 def key_of(document: CheckedDocument, repeats: Repeats) -> bytes:

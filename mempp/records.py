@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from mempp.dates import DateLike, to_microseconds
-from mempp.errors import InputError
+from mempp.errors import InputError, quoted
 
 Status = Literal["active", "superseded", "archived", "retracted"]
 
@@ -47,7 +47,7 @@ class Record:
     source: str | None = None
     thread: str | None = None
     kind: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     state: State = ACTIVE
 
     @property
@@ -63,7 +63,7 @@ class Annotation:
     sequence: int
     row_id: int
     kind: str
-    payload: Any
+    payload: Any = field(hash=False)
     ingested_at: datetime
     text: str | None = None
 
@@ -143,16 +143,16 @@ def check_document(given: "Document | Mapping[str, Any] | str") -> CheckedDocume
         InvalidDateError: `occurred_at` is no date.
     """
     document = _as_document(given)
-    text = _string(document.text, "text")
+    text = plain_text(document.text, "text")
     occurred_at = document.occurred_at
     return CheckedDocument(
         text=text,
         occurred_at=None if occurred_at is None else to_microseconds(occurred_at, "occurred_at", bare_date="start"),
         authors=labels(document.author, "author"),
         tags=labels(document.tags, "tags"),
-        source=_optional_string(document.source, "source"),
-        thread=_optional_string(document.thread, "thread"),
-        kind=_optional_string(document.kind, "kind"),
+        source=_optional_text(document.source, "source"),
+        thread=_optional_text(document.thread, "thread"),
+        kind=_optional_text(document.kind, "kind"),
         metadata=_metadata(document.metadata),
     )
 
@@ -163,7 +163,7 @@ def _as_document(given: "Document | Mapping[str, Any] | str") -> Document:
     if isinstance(given, str):
         return Document(text=given)
     if not isinstance(given, Mapping):
-        raise InputError(f"a document is a Document, a mapping or a text, not {type(given).__name__}: {given!r:.80}")
+        raise InputError(f"a document is a Document, a mapping or a text, not {type(given).__name__}: {quoted(given)}")
     fields = dict(given)
     if "authors" in fields:
         if "author" in fields:
@@ -172,7 +172,7 @@ def _as_document(given: "Document | Mapping[str, Any] | str") -> Document:
     unknown = [str(name) for name in fields if name not in DOCUMENT_FIELDS]
     if unknown:
         raise InputError(
-            f"a document has no field {unknown[0]!r:.80}; the fields are {', '.join(DOCUMENT_FIELDS)}; "
+            f"a document has no field {quoted(unknown[0])}; the fields are {', '.join(DOCUMENT_FIELDS)}; "
             "put anything else into metadata"
         )
     if "text" not in fields:
@@ -180,8 +180,10 @@ def _as_document(given: "Document | Mapping[str, Any] | str") -> Document:
     return Document(**fields)
 
 
-def labels(value: object, name: str) -> tuple[str, ...]:
+def labels(value: object, name: str, *, strip: bool = True) -> tuple[str, ...]:
     """One label or several as a tuple: outer white space gone, empty ones and repeats left out, order kept.
+
+    With `strip=False` outer white space stays, for comparing with what is stored as it came.
 
     Raises:
         InputError: it is no text and no iterable of texts.
@@ -195,15 +197,20 @@ def labels(value: object, name: str) -> tuple[str, ...]:
         if isinstance(value, set | frozenset):
             values.sort(key=str)  # a set has no order of its own; the stored order must not depend on hashing
     else:
-        raise InputError(f"{name} must be a text or several texts, not {type(value).__name__}: {value!r:.80}")
-    cleaned = (_string(one, name).strip() for one in values)
+        raise InputError(f"{name} must be a text or several texts, not {type(value).__name__}: {quoted(value)}")
+    cleaned = (plain_text(one, name).strip() if strip else plain_text(one, name) for one in values)
     return tuple(dict.fromkeys(label for label in cleaned if label))
 
 
-def _string(value: object, name: str) -> str:
+def plain_text(value: object, name: str) -> str:
+    """A text that a caller gave, as a plain `str`.
+
+    Raises:
+        InputError: it is no text, or holds a lone surrogate, which no encoding can write.
+    """
     if not isinstance(value, str):
-        raise InputError(f"{name} must be text, not {type(value).__name__}: {value!r:.80}")
-    text = str(value)  # a subclass of str (an enum, a NumPy string) is stored as the plain text it is
+        raise InputError(f"{name} must be text, not {type(value).__name__}: {quoted(value)}")
+    text = str.__str__(value)  # of a subclass (an enum, a NumPy string) the plain text that it is, whatever str() says
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -214,17 +221,17 @@ def _string(value: object, name: str) -> str:
     return text
 
 
-def _optional_string(value: object, name: str) -> str | None:
+def _optional_text(value: object, name: str) -> str | None:
     if value is None:
         return None
-    return _string(value, name) or None
+    return plain_text(value, name) or None
 
 
 def _metadata(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise InputError(f"metadata must be a mapping, not {type(value).__name__}: {value!r:.80}")
+        raise InputError(f"metadata must be a mapping, not {type(value).__name__}: {quoted(value)}")
     return canonical_json(dict(value), "metadata") if value else None
 
 
@@ -239,7 +246,7 @@ def canonical_json(value: object, name: str) -> str:
         text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{name} is not JSON: {error}; turn dates and other objects into text first") from None
-    return _string(text, name)
+    return plain_text(text, name)
 
 
 _DEEPEST = 100
@@ -252,7 +259,7 @@ def _check_keys(value: object, name: str, depth: int) -> None:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise InputError(f"{name} has a key that is no text: {key!r:.80}")
+                raise InputError(f"{name} has a key that is no text: {quoted(key)}")
             _check_keys(inner, name, depth + 1)
     elif isinstance(value, list | tuple):
         for inner in value:

@@ -1,11 +1,11 @@
 """How a question is answered: every number of the read path, its default, its environment variable, the presets."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from mempp.errors import InputError
+from mempp.errors import InputError, quoted
 
 LexicalMode = Literal["any", "all"]
 DateRule = Literal["event", "ingest"]
@@ -67,17 +67,14 @@ class Settings:
         if self.recency_slots is not None:
             _whole("recency_slots", self.recency_slots, least=0)
         for name in ("weight_lexical", "weight_tags", "weight_vector"):
-            _number(name, getattr(self, name), least=0.0)
-        _number("gamma", self.gamma, least=0.0)
-        if self.gamma == 0:
-            raise InputError("gamma must be above 0, got 0: the first rank is 0, and 1/0 has no value")
+            _number(name, getattr(self, name), least=0.0, most=1e6)
+        # The first rank is 0, so γ keeps the score finite.
+        _number("gamma", self.gamma, least=1e-6, most=1e9)
         for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+            check_choice(name, getattr(self, name), choices)
         for name in ("fill", "exact"):
             if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be True or False, got {getattr(self, name)!r:.80}")
+                raise InputError(f"{name} must be True or False, got {quoted(getattr(self, name))}")
 
     @property
     def slots(self) -> int:
@@ -102,7 +99,7 @@ def layered(*layers: Settings | None) -> Settings:
         if layer is None:
             continue
         if not isinstance(layer, Settings):
-            raise InputError(f"settings must be a mempp.Settings, not {type(layer).__name__}: {layer!r:.80}")
+            raise InputError(f"settings must be a mempp.Settings, not {type(layer).__name__}: {quoted(layer)}")
         for name in layer.given:
             values.setdefault(name, getattr(layer, name))
     return Settings(**values)
@@ -121,10 +118,12 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         text = environment.get(variable, "").strip()
         if text:
             values[name] = _parse(variable, name, text)
-    try:
-        return Settings(**values)
-    except InputError as error:
-        raise InputError(f"an environment variable MEMPP_… is not usable: {error}") from None
+    for name, value in values.items():
+        try:
+            Settings(**{name: value})
+        except InputError as error:
+            raise InputError(f"the environment variable MEMPP_{name.upper()} is not usable: {error}") from None
+    return Settings(**values)
 
 
 def _parse(variable: str, name: str, text: str) -> object:
@@ -133,24 +132,34 @@ def _parse(variable: str, name: str, text: str) -> object:
     if name in ("fill", "exact"):
         meaning = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
         if text.casefold() not in meaning:
-            raise InputError(f"the environment variable {variable} must be 1 or 0, got {text!r:.80}")
+            raise InputError(f"the environment variable {variable} must be 1 or 0, got {quoted(text)}")
         return meaning[text.casefold()]
     try:
         return int(text) if name in ("k", "candidates", "recency_slots") else float(text)
     except ValueError:
-        raise InputError(f"the environment variable {variable} must be a number, got {text!r:.80}") from None
+        raise InputError(f"the environment variable {variable} must be a number, got {quoted(text)}") from None
 
 
 def _whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{name} must be a whole number, got {value!r:.80}")
+        raise InputError(f"{name} must be a whole number, got {quoted(value)}")
     if value < least:
-        raise InputError(f"{name} must be at least {least}, got {value}")
+        raise InputError(f"{name} must be at least {least}, got {quoted(value)}")
 
 
-def _number(name: str, value: object, least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
-        raise InputError(f"{name} must be a number from {least:g}, got {value!r:.80}")
+def _number(name: str, value: object, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InputError(f"{name} must be a number from {least:g} to {most:g}, got {quoted(value)}")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Check that a value is one of a few texts.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {quoted(value)}")
 
 
 def _paper(weight_vector: float, candidates: int, lexical_mode: LexicalMode) -> Settings:
@@ -186,6 +195,6 @@ def preset(name: str) -> Settings:
     Raises:
         InputError: there is no preset of this name.
     """
-    if name not in PRESETS:
-        raise InputError(f"there is no preset {name!r:.80}; the presets are {', '.join(PRESETS)}")
+    if not isinstance(name, str) or name not in PRESETS:
+        raise InputError(f"there is no preset {quoted(name)}; the presets are {', '.join(PRESETS)}")
     return PRESETS[name]

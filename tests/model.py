@@ -67,10 +67,16 @@ class Model:
             kind, into = hidden[row]
             if as_of is None or kind == "retract" or into is None or into < row:
                 return True
-            merged = self._visible_from(into, hidden)
-            return merged is None or merged <= as_of
+            return self._stands(into, hidden, as_of)
         visible = self._visible_from(row, hidden)
         return as_of is not None and visible is not None and visible > as_of
+
+    def _stands(self, merged, hidden, as_of):
+        """Whether a merged row, or one that it went into in turn, is seen as of that date."""
+        if self.rows[merged].occurred_at is not None:
+            return self._visible_from(merged, hidden) <= as_of
+        kind, into = hidden.get(merged, ("", None))
+        return kind == "archive" and into is not None and into > merged and self._stands(into, hidden, as_of)
 
     def lexical(self, question, scope, limit, mode):
         counts = {n: Counter(terms(self.rows[n].text)) for n in scope}

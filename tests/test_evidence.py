@@ -132,3 +132,26 @@ def test_impossible_budgets(budget):
 def test_unknown_style():
     with pytest.raises(InputError, match=r"plain, tagged.*'xml'"):
         pack([hit(0)], style="xml")
+
+
+def test_a_long_name_cannot_push_out_the_texts():
+    hits = [
+        hit(0, "the fact", authors=("a" * 50_000,)),
+        hit(1, "another", authors=tuple(f"author {n}" for n in range(9000))),
+    ]
+    for style in ("plain", "tagged"):
+        packed = pack(hits, max_chars=2000, style=style)
+        assert packed.row_ids == (0, 1)
+        assert "the fact" in str(packed)
+        assert "another" in str(packed)
+
+
+def test_a_name_cannot_turn_the_heading_round():
+    text = str(pack([hit(0, "x", authors=("good\u202egnol\u2066 | 2020",))]))
+    assert text.splitlines()[0] == "[1] 2025-03-27 | good gnol | 2020"
+
+
+def test_a_tiny_budget_leaves_no_tag_open():
+    text = str(pack([hit(0, "x" * 500)], style="tagged", max_chars=60))
+    assert "<" not in text
+    assert text.endswith("[cut]")

@@ -1,7 +1,11 @@
 """What a user of `mempp` may rely on, on disk and in memory."""
 
+import os
+import signal
 import threading
+import time
 from datetime import UTC, date, datetime
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -574,3 +578,240 @@ def test_an_interrupt_between_log_and_projection_is_made_good(memory, monkeypatc
     assert memory.add("interrupted").row_ids == (1,)
     assert {hit.row_id for hit in memory.recall("interrupted", settings=mempp.Settings(weight_vector=0.0))} >= {1}
     assert memory.stats().without_vector == 0
+
+
+class Colour(str, Enum):  # noqa: UP042 - a StrEnum says its value in str(), this kind its name
+    RED = "red"
+
+
+def test_a_text_that_is_an_enum_is_stored_as_its_text(memory):
+    memory.add(Colour.RED, author=Colour.RED, source=Colour.RED)
+    record = memory.get(0)
+    assert (record.text, record.author, record.source) == ("red", "red", "red")
+    assert type(record.text) is str
+
+
+def test_filters_compare_what_was_stored(memory):
+    memory.add("alpha", author="Zoë", source=" s1 ", thread="t\n", metadata={"d": {"a": 1.0}, "n": 3, "e": [1]})
+    assert rows(memory.recall("alpha", author="Zoe\u0308")) == {0}
+    assert rows(memory.recall("alpha", source=memory.get(0).source, thread=memory.get(0).thread)) == {0}
+    assert rows(memory.recall("alpha", where={"d": {"a": 1}, "n": np.int64(3)})) == {0}
+    assert rows(memory.recall("alpha", where={"n": 3.0, "e": 1})) == {0}
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda memory: memory.get(HUGE),
+        lambda memory: memory.get(-HUGE),
+        lambda memory: memory.recall("q", k=-HUGE),
+        lambda memory: memory.recall("q", k=[]),
+        lambda memory: memory.add("t", author=HUGE),
+        lambda memory: memory.add("t", metadata={"a": HUGE}),
+        lambda memory: memory.recall("q", as_of=HUGE),
+        lambda memory: memory.recall("q", rows=HUGE),
+        lambda memory: memory.recall("q", rows=b"\x01"),
+        lambda memory: memory.recall("q", rows="1"),
+        lambda memory: memory.recall("q", rows=[1.5]),
+        lambda memory: memory.recall("q", where={"a": date(2024, 1, 1)}),
+        lambda memory: memory.recall("q", where={"a": {1: 2}}),
+        lambda memory: memory.recall("q", where="a"),
+        lambda memory: memory.recall("\ud800"),
+        lambda memory: memory.recall("q", author=5),
+        lambda memory: memory.add_many(None),
+        lambda memory: memory.add_many(5),
+        lambda memory: memory.recall_many(None),
+        lambda memory: memory.evidence("q", style=np.array(["plain", "tagged"])),
+        lambda memory: mempp.Settings(weight_lexical=10**400),
+        lambda memory: mempp.Settings(gamma=1e-320),
+        lambda memory: mempp.Settings(ties=np.array(["event"] * 2)),
+        lambda memory: mempp.preset([]),
+        lambda memory: mempp.in_memory(exact_up_to="a"),
+        lambda memory: mempp.in_memory(repeats=np.array(["exact"] * 2)),
+        lambda memory: mempp.open(None),
+        lambda memory: mempp.open("x\ud800"),
+        lambda memory: mempp.open("x", lock_timeout="soon"),
+        lambda memory: mempp.open("x", lock_timeout=float("nan")),
+    ],
+)
+def test_hostile_arguments_get_a_clear_error(memory, use, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    memory.add("alpha")
+    with pytest.raises(mempp.InputError) as caught:
+        use(memory)
+    assert len(str(caught.value)) < 400
+    assert len(memory) == 1
+
+
+def test_an_exception_of_the_callers_own_passes_through(memory):
+    def broken():
+        yield 0
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        memory.recall("q", rows=broken())
+
+
+class Raising(WordEncoder):
+    def encode_documents(self, texts):
+        raise RuntimeError("out of order")
+
+
+class Ragged(WordEncoder):
+    def encode_documents(self, texts):
+        return [[1.0], [1.0, 2.0]]
+
+
+class TooLong(WordEncoder):
+    def encode_documents(self, texts):
+        return 100 * super().encode_documents(texts)
+
+
+class NotAnArray(WordEncoder):
+    def encode_documents(self, texts):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [(Raising, "out of order"), (Ragged, "no array"), (TooLong, "length 100"), (NotAnArray, "no array")],
+)
+def test_faults_of_an_encoder_of_the_callers_own(tmp_path, encoder, message):
+    with mempp.open(tmp_path / "store", encoder=encoder()) as memory:
+        with pytest.raises(mempp.EncoderError, match=message) as caught:
+            memory.add("alpha")
+        assert "stored and durable" in "".join(caught.value.__notes__)
+        assert len(memory) == 1
+    # It made no vector, so the store is not bound to it.
+    with mempp.open(tmp_path / "store", encoder=WordEncoder(8)) as memory:
+        assert memory.embed() == 1
+    with pytest.raises(mempp.EncoderMismatchError):
+        mempp.open(tmp_path / "store", encoder=WordEncoder(16))
+
+
+def test_hits_and_records_are_values(memory):
+    vpn(memory)
+    hits = memory.recall("vpn")
+    assert len({*hits, *hits}) == len(hits)
+    assert memory.get(0) in set(memory.records())
+
+
+def test_a_forked_child_goes_on_with_its_own_locks(tmp_path):
+    with mempp.open(tmp_path / "store", encoder="none") as memory:
+        memory.add("before")
+        stop = threading.Event()
+
+        def busy():
+            while not stop.is_set():
+                memory.add(f"busy {time.monotonic_ns()}")
+                memory.recall("busy")
+
+        threads = [threading.Thread(target=busy) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(10):
+                child = os.fork()
+                if child == 0:
+                    code = 1
+                    try:
+                        signal.alarm(20)
+                        try:
+                            memory.recall("before")
+                            memory.add(f"child {os.getpid()}")
+                            code = 0
+                        except mempp.StoreError:
+                            code = 0  # storage may say that it was in use when the process was forked
+                    finally:
+                        os._exit(code)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    with mempp.open(tmp_path / "store", encoder="none") as memory:
+        assert len({record.text for record in memory.records()}) == len(memory)
+
+
+def test_a_memory_whose_directory_now_holds_another_store_writes_nothing_there(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    with mempp.open("s", encoder="none") as one:
+        one.add("one")
+        monkeypatch.chdir(tmp_path / "b")
+        with mempp.open("s", encoder="none") as other:
+            other.add_many([f"precious {n}" for n in range(50)])
+        one.add("two")
+        assert one.path == tmp_path / "a" / "s"
+    with mempp.open("s", encoder="none") as other:
+        assert len(other) == 50
+        (tmp_path / "b" / "s").rename(tmp_path / "b" / "moved")
+        with mempp.open("s", encoder="none") as new:
+            new.add("new")
+        with pytest.raises(mempp.StoreError):
+            other.add("to the old one")
+        with pytest.raises(mempp.StoreError):
+            other.refresh()
+    with mempp.open("s", encoder="none") as new:
+        assert [record.text for record in new.records()] == ["new"]
+
+
+def test_opening_the_past(tmp_path):
+    path = tmp_path / "store"
+    with mempp.open(path, encoder=WordEncoder()) as memory:
+        memory.add("alpha", occurred_at="2024-01-01")
+        first = memory.head_sequence
+        moment = memory.get(0).ingested_at
+        before = memory.recall("alpha")
+        memory.add_many([f"alpha {n}" for n in range(300)])
+        memory.retract(0)
+    for at in (first, moment, moment.isoformat()):
+        with mempp.open(path, at=at, encoder=WordEncoder()) as past:
+            assert len(past) == 1
+            assert past.head_sequence == first
+            assert past.recall("alpha") == before
+            assert past.get(0).state.status == "active"
+            assert past.refresh() == 0
+            assert past.stats().rows == 1
+            with pytest.raises(mempp.StoreReadOnlyError):
+                past.add("beta")
+    with mempp.open(path, at="2020-01-01", encoder="none") as past:
+        assert len(past) == 0
+        assert past.recall("alpha") == []
+    with pytest.raises(mempp.InvalidDateError, match="at is no date"):
+        mempp.open(path, at=True, encoder="none")
+    with pytest.raises(mempp.NotAStoreError):
+        mempp.open(tmp_path / "nothing", at=0)
+
+
+def test_rescue_of_a_damaged_store(tmp_path):
+    path = tmp_path / "store"
+    with mempp.open(path, encoder="none") as memory:
+        memory._store.seal_bytes = 400
+        for n in range(12):
+            memory.add(f"text number {n} " + "x" * 100)
+        memory.retract(11)
+    victim = sorted((path / "log").iterdir())[1]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 8 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 8)
+    victim.write_bytes(data)
+    with pytest.raises(mempp.StoreDamagedError, match=victim.name):
+        mempp.open(path, encoder="none")
+    with pytest.raises(mempp.InputError, match="read_only"):
+        mempp.open(path, allow_damaged=True)
+    with pytest.warns(mempp.DamageWarning, match=victim.name):
+        memory = mempp.open(path, read_only=True, allow_damaged=True, encoder="none")
+    with memory:
+        kept = {record.row_id: record.text for record in memory.records()}
+        lost = sorted(set(range(11)) - set(kept))
+        assert lost
+        assert len(kept) >= 6
+        assert all(text.startswith(f"text number {row} ") for row, text in kept.items())
+        assert memory.get(11).state.status == "retracted"
+        with pytest.raises(mempp.RowNotFoundError, match="lost"):
+            memory.get(lost[0])
+        assert {hit.row_id for hit in memory.recall("text", k=50)} <= set(kept)

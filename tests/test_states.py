@@ -71,6 +71,19 @@ def test_a_group_without_dates_hides_its_originals_at_once():
     assert scope(rows, held, day(4)) == [2]
 
 
+def test_an_undated_merged_row_stands_for_nothing_as_of_a_date():
+    rows = table(1, None, 9)
+    held = states(("archive", 0, 1))
+    assert scope(rows, held) == [1, 2]
+    assert scope(rows, held, day(5)) == [0]
+    further = states(("archive", 0, 1), ("archive", 1, 2))
+    assert [scope(rows, further, day(number)) for number in (5, 9)] == [[0], [2]]
+    assert scope(rows, further) == [2]
+    retracted = states(("archive", 0, 1), ("retract", 1, None))
+    assert scope(rows, retracted, day(5)) == [0]
+    assert scope(rows, retracted) == [2]
+
+
 def test_a_duplicate_archived_into_an_older_row_does_not_hide_that_row():
     rows = table(1, 5)
     held = states(("archive", 1, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -25,7 +26,8 @@ from storage_tools import PRIMITIVES, batch, commit, document, read, read_torn
 
 from mempp import errors, storage
 from mempp.storage import DiskStore, Entry, TornTailWarning, files, lock, open_store
-from mempp.storage.segments import list_segments
+from mempp.storage.entries import start_position
+from mempp.storage.segments import encode_segment, list_segments
 
 # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -214,6 +216,25 @@ def test_reading_on_from_the_middle_of_a_segment(tmp_path: Path, monkeypatch: py
     assert follower.head_digest == writer.head_digest
 
 
+def test_a_follower_recomputes_the_chain_over_the_part_of_a_segment_it_joins(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    writer = DiskStore(path, seal_bytes=1 << 20)
+    first = commit(writer, document("a"))
+    follower = DiskStore(path, read_only=True)
+    follower.refresh()
+    start, before = start_position(writer.store_id), writer._log.position
+    later = commit(writer, document("paid 10"))
+    after = writer._log.position
+    writer.seal_bytes = 1
+    commit(writer)
+    forged = [*first, dataclasses.replace(later[0], text="paid 99")]
+    segment = next((path / "log").iterdir())
+    segment.write_bytes(encode_segment(writer._log._codec, forged, start, after))
+    with pytest.raises(errors.StoreDamagedError, match=f"{segment.name} is damaged: its digest"):
+        follower.refresh()
+    assert follower._log.position == before
+
+
 # --- what another program finds -----------------------------------------------------------------------------------
 
 
@@ -363,12 +384,26 @@ def test_two_handles_in_one_process(tmp_path: Path) -> None:
     assert len(read(tmp_path / "s")[0]) == 22
 
 
-def test_the_lock_survives_the_removal_of_its_file(tmp_path: Path) -> None:
-    one, two = (DiskStore(tmp_path / "s", lock_timeout=0.05) for _ in range(2))
-    commit(one, document("a"))
-    (tmp_path / "s" / "lock").unlink()
-    with one.writing(), pytest.raises(errors.StoreLockedError), two.writing():
-        pass
+def test_a_lock_file_exchanged_between_opening_and_locking_is_not_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, path = DiskStore(tmp_path / "s", lock_timeout=5), tmp_path / "s" / "lock"
+    opened: list[int] = []
+    real = files.open_file
+
+    def exchange(target: Path, flags: int) -> int:
+        descriptor = real(target, flags)
+        if target == path and len(opened) < 3:
+            path.unlink()
+            path.touch()
+        if target == path:
+            opened.append(os.fstat(descriptor).st_ino)
+        return descriptor
+
+    monkeypatch.setattr(files, "open_file", exchange)
+    with store.writing():
+        assert len(opened) == 4
+        assert opened[-1] == path.stat().st_ino
 
 
 def test_vectors_are_not_seen_before_their_rows(tmp_path: Path) -> None:
@@ -507,3 +542,94 @@ def test_a_child_forked_while_another_thread_was_inside_says_so(tmp_path: Path) 
         leave.set()
         thread.join()
     store.refresh()
+
+
+def test_a_child_that_leaves_writing_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "s", seal_bytes=1)
+
+    def both_leave() -> int:
+        with store.writing():
+            store.append([document("parent")])
+            child = os.fork()
+            if child:
+                # The child has left when it is gone; the lock must still be held here.
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                other = DiskStore(tmp_path / "s", lock_timeout=0.05)
+                with pytest.raises(errors.StoreLockedError), other.writing():
+                    pass
+                return code
+        return -1
+
+    parent = os.getpid()
+    try:
+        result = both_leave()
+    except BaseException:
+        if os.getpid() != parent:
+            os._exit(1)
+        raise
+    if os.getpid() != parent:
+        os._exit(0 if result == -1 else 1)
+    assert result == 0
+    assert len(list_segments(tmp_path / "s" / "log")) == 1
+
+
+def test_a_child_forked_beside_a_writing_thread_waits_for_the_lock_only(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "s", lock_timeout=0.05)
+    inside, leave = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with store.writing():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    inside.wait()
+    parent = os.getpid()
+
+    def child() -> None:
+        with pytest.raises(errors.StoreLockedError, match=f"by process {parent} on"), store.writing():
+            pass
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            assert run_forked(child) == 0
+    finally:
+        leave.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "message"),
+    [
+        (1, {"row_id": 5}, "row ids are not dense"),
+        (0, {"sequence": 1}, "not numbered 0 to 2"),
+        (1, {"ingested_at": 1}, "stamps do not increase"),
+        (2, {"ingested_at": 1 << 60}, "last row is not the one"),
+        (2, {"kind": "retract"}, "last row is not the one"),
+    ],
+)
+def test_rows_of_a_segment_that_do_not_fit_are_damage(
+    tmp_path: Path, place: int, changes: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "s"
+    store = DiskStore(path, seal_bytes=1)
+    entries = commit(store, document("a"), document("b"), document("c"))
+    entries[place] = dataclasses.replace(entries[place], **changes)
+    (segment,) = (path / "log").iterdir()
+    data = encode_segment(store._log._codec, entries, start_position(store.store_id), store._log.position)
+    segment.write_bytes(data)
+    with pytest.raises(errors.StoreDamagedError, match=message):
+        read(path)
+
+
+def test_an_unknown_kind_in_a_segment_needs_a_newer_version(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = DiskStore(path, seal_bytes=1)
+    entries = commit(store, document("a"))
+    (segment,) = (path / "log").iterdir()
+    entries = [dataclasses.replace(entries[0], kind="forget")]
+    segment.write_bytes(encode_segment(store._log._codec, entries, start_position(store.store_id), store._log.position))
+    with pytest.raises(errors.StoreVersionError, match="'forget'"):
+        read(path)

@@ -369,3 +369,17 @@ def test_without_hnswlib_search_stays_exact_with_one_warning(monkeypatch: pytest
     index.add([4], [[0, 1]])  # no second warning, which would be an error
     assert index.wait_until_built(0)
     assert index.rank(np.array([0, 1], np.float32), np.ones(5, np.bool_), 2).row_ids.tolist() == [4, 3]
+
+
+def test_a_scope_that_is_newer_than_the_graph():
+    generator = np.random.default_rng(3)
+    vectors = generator.standard_normal((401, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = VectorIndex(8, exact_up_to=50)
+    index.add(np.arange(400), vectors[:400])
+    assert index.wait_until_built(60)
+    index.add([400], vectors[400:])
+    allowed = np.zeros(401, np.bool_)
+    allowed[400] = True
+    assert index.rank(vectors[0], allowed, 10).row_ids.tolist() == [400]
+    index.close()

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mempp.encoders.base import Encoder, EncoderIdentity, quoted
+from mempp.encoders.base import Encoder, EncoderIdentity
 from mempp.encoders.directory import DirectoryEncoder
 from mempp.encoders.minilm import MiniLM
 from mempp.encoders.openai_encoder import OpenAIEncoder
-from mempp.errors import EncoderUnavailableError, InputError
+from mempp.errors import EncoderUnavailableError, InputError, quoted
 
 __all__ = [
     "DirectoryEncoder",

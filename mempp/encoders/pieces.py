@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mempp.encoders.base import quoted
-from mempp.errors import EncoderError, EncoderUnavailableError
+from mempp.errors import EncoderError, EncoderUnavailableError, quoted
 
 _CHARACTERS_PER_PIECE = 12
 _GROWTH = 4

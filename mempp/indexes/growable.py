@@ -23,14 +23,19 @@ class GrowableArray(Generic[Scalar]):
     def __len__(self) -> int:
         return len(self.values)
 
+    def reserve(self, needed: int) -> None:
+        """Make room for so many rows in all, so that appending up to there copies nothing."""
+        if needed > len(self._room):
+            size = len(self.values)
+            room = np.empty((max(needed, 2 * size, 16), *self._room.shape[1:]), self._room.dtype)
+            room[:size] = self.values
+            self._room = room
+
     def extend(self, new: ArrayLike) -> None:
         """Append rows: shape (n,), or (n, width)."""
         rows = np.asarray(new, self._room.dtype)
         size = len(self.values)
         needed = size + len(rows)
-        if needed > len(self._room):
-            room = np.empty((max(needed, 2 * len(self._room), 16), *self._room.shape[1:]), self._room.dtype)
-            room[:size] = self.values
-            self._room = room
+        self.reserve(needed)
         self._room[size:needed] = rows
         self.values = self._room[:needed]

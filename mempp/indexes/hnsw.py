@@ -5,20 +5,27 @@ graphs", 2018. hnswlib is not safe to search while it is added to, so a graph is
 never changes afterwards; then any number of threads may search it.
 """
 
+import logging
 import os
 import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.indexes.links import Links, digest_of, graph_of, links_of
+
 _M = 16
 _EF_CONSTRUCTION = 200
 _SEED = 20260301
+GRAPH_VERSION = f"links 1, M {_M}, ef {_EF_CONSTRUCTION}, seed {_SEED}"
+"""What graphs are comparable. Whoever keeps links keeps it with them."""
 _CHUNK = 256  # vectors between two looks at the stop flag; about 0.2 s of work
+
+_logger = logging.getLogger("mempp.indexes")
 
 
 class ExactSearchWarning(RuntimeWarning):
@@ -49,20 +56,46 @@ class Graph:
         return np.asarray(labels[0]).astype(np.int64)
 
 
-class GraphBuild:
-    """The building of a graph in a thread of its own."""
+class GraphKeeper(Protocol):
+    """Keeps the links of a graph between processes. Called in the thread of a build; must not raise."""
 
-    def __init__(self, vectors: NDArray[np.float32], publish: Callable[[Graph | None], None]) -> None:
+    def load(self) -> Links | None:
+        """The links that were kept, if any."""
+        ...
+
+    def keep(self, links: Links) -> None:
+        """Keep these, in place of those."""
+        ...
+
+
+class GraphBuild:
+    """The building of a graph in a thread of its own, or its making from links that were kept."""
+
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        publish: Callable[[Graph | None], None],
+        *,
+        keeper: GraphKeeper | None = None,
+        rows: NDArray[np.int64] | None = None,
+        step: Callable[[int], int] = lambda size: 0,
+    ) -> None:
         """Start building over `vectors`, shape (n, dimensions), which must not change.
 
         Args:
             vectors: the vectors; a vector's label is its position.
             publish: called in the thread of the build with the graph, or with None when hnswlib failed; not called
-                after `stop`.
+                after `stop`. With a graph that was kept first, if there is one.
+            keeper: where graphs are kept.
+            rows: the row of each vector, shape (n,); needed with a keeper.
+            step: how many later vectors a graph of a size may have beside it before another is built.
         """
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=_build, args=(vectors, publish, self._stopped), name="mempp-hnsw-build", daemon=True
+            target=_make,
+            args=(vectors, publish, self._stopped, keeper, rows, step),
+            name="mempp-hnsw-build",
+            daemon=True,
         )
         self._thread.start()
 
@@ -87,7 +120,37 @@ def hnswlib_is_installed() -> bool:
     return True
 
 
-def _build(vectors: NDArray[np.float32], publish: Callable[[Graph | None], None], stopped: threading.Event) -> None:
+def _make(
+    vectors: NDArray[np.float32],
+    publish: Callable[[Graph | None], None],
+    stopped: threading.Event,
+    keeper: GraphKeeper | None,
+    rows: NDArray[np.int64] | None,
+    step: Callable[[int], int],
+) -> None:
+    if keeper is None or rows is None:
+        _build(vectors, publish, stopped)
+        return
+    links = keeper.load()
+    if links is not None:
+        kept = graph_of(links, rows, vectors, _M, _EF_CONSTRUCTION, _SEED, stopped.is_set)
+        if kept is not None and not stopped.is_set():
+            publish(Graph(kept, links.size))
+            if len(vectors) < links.size + step(links.size):
+                return
+    _logger.info("building an HNSW graph over %d vectors in the background; until then search is exact", len(vectors))
+    graph = _build(vectors, publish, stopped)
+    if graph is None or stopped.is_set():
+        return
+    digest = digest_of(rows, vectors, stopped.is_set)
+    links = None if digest is None else links_of(graph.index, digest, vectors.shape[1])
+    if links is not None and not stopped.is_set():
+        keeper.keep(links)
+
+
+def _build(
+    vectors: NDArray[np.float32], publish: Callable[[Graph | None], None], stopped: threading.Event
+) -> Graph | None:
     import hnswlib
 
     size, dimensions = vectors.shape
@@ -97,7 +160,7 @@ def _build(vectors: NDArray[np.float32], publish: Callable[[Graph | None], None]
         index.init_index(max_elements=size, M=_M, ef_construction=_EF_CONSTRUCTION, random_seed=_SEED)
         for start in range(0, size, _CHUNK):
             if stopped.is_set():
-                return
+                return None
             end = min(start + _CHUNK, size)
             index.add_items(vectors[start:end], np.arange(start, end), num_threads=threads)
         index.set_ef(_EF_CONSTRUCTION)  # a search uses the larger of this and k
@@ -108,6 +171,9 @@ def _build(vectors: NDArray[np.float32], publish: Callable[[Graph | None], None]
             ExactSearchWarning,
             stacklevel=1,
         )
-        return
-    if not stopped.is_set():
-        publish(Graph(index, size))
+        return None
+    if stopped.is_set():
+        return None
+    graph = Graph(index, size)
+    publish(graph)
+    return graph

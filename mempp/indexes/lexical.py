@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.errors import InputError
+from mempp.errors import InputError, quoted
 from mempp.indexes.analysis import question_terms, term_counts
 from mempp.indexes.bm25 import rank_by_bm25
 from mempp.indexes.growable import GrowableArray
@@ -34,8 +34,7 @@ class LexicalIndex:
         """Add the texts of the next rows, one each, empty ones too."""
         # Analysed before anything is noted: if one text cannot be, none of these rows is there by half.
         analysed = [term_counts(text) for text in texts]
-        for row, counts in enumerate(analysed, start=len(self)):
-            self._postings.add(row, counts)
+        self._postings.add_rows(len(self), analysed)
         self._lengths.extend([counts.total() for counts in analysed])
 
     def rank(self, question: str, allowed: Allowed, limit: int, mode: Literal["any", "all"] = "any") -> Ranking:
@@ -54,7 +53,7 @@ class LexicalIndex:
             InputError: `mode` is neither "any" nor "all".
         """
         if mode not in ("any", "all"):
-            raise InputError(f"The lexical mode is {mode!r:.80}; it must be 'any' or 'all'.")
+            raise InputError(f"The lexical mode is {quoted(mode)}; it must be 'any' or 'all'.")
         asked = question_terms(question)
         if not asked:
             return Ranking.empty()

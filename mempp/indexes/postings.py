@@ -7,6 +7,7 @@ small array per term, which is merged into a new base when it has grown to half 
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,16 @@ from numpy.typing import NDArray
 from mempp.errors import InputError
 
 _SMALLEST_MERGE = 1 << 20  # postings; below this a merge is not worth its time
+_ROWS_TOGETHER = 64
 _NO_POSTINGS = np.empty(0, np.uint32)
+
+
+class _Numbers(dict[str, int]):
+    """Term → number; a new term gets the next one when it is looked up by `[]`, though not by `get`."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,7 @@ class Postings:
 
     def __init__(self) -> None:
         # Four-byte array items: "I" has four bytes wherever CPython runs today; row ids then reach 4.29 billion.
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
         self._state = _State(np.zeros(1, np.int64), _NO_POSTINGS, _NO_POSTINGS, {})
         self._in_tail = 0
 
@@ -47,11 +57,15 @@ class Postings:
     def __contains__(self, term: str) -> bool:
         return term in self._numbers
 
+    def terms(self) -> list[str]:
+        """All terms, in the order of their numbers."""
+        return list(self._numbers)
+
     def add(self, row: int, counts: Mapping[str, int]) -> None:
         """Note that `row`, higher than every row before, holds each term so many times."""
         tail = self._state.tail
         for term, count in counts.items():
-            number = self._numbers.setdefault(term, len(self._numbers))
+            number = self._numbers[term]
             pair = array("I", (row, count))
             postings = tail.get(number)
             if postings is None:
@@ -59,6 +73,33 @@ class Postings:
             else:
                 postings.extend(pair)  # one step under the interpreter's lock: a reader never copies half a pair
         self._in_tail += len(counts)
+        if self._in_tail >= max(_SMALLEST_MERGE, len(self._state.rows) // 2):
+            self.freeze()
+
+    def add_rows(self, first_row: int, counts: Sequence[Mapping[str, int]]) -> None:
+        """`add` for rows one after another; many together cost a third."""
+        if len(counts) < _ROWS_TOGETHER:
+            for row, of_row in enumerate(counts, start=first_row):
+                self.add(row, of_row)
+            return
+        sizes = np.fromiter(map(len, counts), np.int64, len(counts))
+        total = int(sizes.sum())
+        numbers = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(counts)), np.int64, total)
+        pairs = np.empty((total, 2), np.uint32)
+        pairs[:, 0] = np.repeat(np.arange(first_row, first_row + len(counts)), sizes)
+        pairs[:, 1] = np.fromiter(chain.from_iterable(of_row.values() for of_row in counts), np.uint32, total)
+        order = np.argsort(numbers, kind="stable")  # by term, and by row within a term
+        numbers, data = numbers[order], pairs[order].tobytes()
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        tail = self._state.tail
+        for start, end in pairwise([*starts, total]):
+            number, piece = int(numbers[start]), data[8 * start : 8 * end]
+            postings = tail.get(number)
+            if postings is None:
+                tail[number] = array("I", piece)
+            else:
+                postings.frombytes(piece)  # one step, as in `add`
+        self._in_tail += total
         if self._in_tail >= max(_SMALLEST_MERGE, len(self._state.rows) // 2):
             self.freeze()
 
@@ -135,7 +176,7 @@ class Postings:
             raise InputError(f"These arrays are no postings ({error!r}); build the index from the texts.") from error
         terms: Sequence[str] = text.split("\n") if text else ()
         postings = Postings()
-        postings._numbers = dict(zip(terms, range(len(terms)), strict=True))
+        postings._numbers = _Numbers(zip(terms, range(len(terms)), strict=True))
         fits = (
             len(postings._numbers) == len(terms) == len(offsets) - 1
             and offsets[0] == 0

@@ -8,15 +8,21 @@ VPN-Gateway". Rows are ranked by
     3. row id, later first.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mempp.errors import InputError
 from mempp.indexes.analysis import words
 from mempp.indexes.postings import Postings
 from mempp.indexes.ranking import Allowed, Ranking, best_positions
 from mempp.indexes.stopwords import STOP_WORDS
+
+LONGEST_LABEL = 16
+"""Words. A longer label is named in no question, and looking for it would cost questions of many words dearly."""
 
 
 class TagIndex:
@@ -37,23 +43,61 @@ class TagIndex:
     def add(self, labels: Sequence[Sequence[str]]) -> None:
         """Add the labels of the next rows: one list each, authors and tags together.
 
-        A label in two spellings counts once on a row. One without words, or made only of stop words, never matches.
+        A label in two spellings counts once on a row. One without words, made only of stop words, or of more than
+        `LONGEST_LABEL` words never matches.
         """
-        # Analysed before anything is noted, as in the lexical index.
-        analysed = [[(label, words(label)) for label in row_labels] for row_labels in labels]
+        # Analysed before anything is noted, as in the lexical index; each label once, since most come many times.
+        words_of = {label: words(label) for label in {label for row_labels in labels for label in row_labels}}
+        analysed = [[(label, words_of[label]) for label in row_labels] for row_labels in labels]
+        rows = []
         for row_labels in analysed:
             keys: dict[str, int] = {}
             for label, parts in row_labels:
-                if STOP_WORDS.issuperset(parts):
+                if len(parts) > LONGEST_LABEL or STOP_WORDS.issuperset(parts):
                     continue
                 key = " ".join(parts)
                 keys[key] = 1
                 self._spellings.setdefault(key, label)
-                sizes = self._sizes.get(parts[0], ())
-                if len(parts) not in sizes:
-                    self._sizes[parts[0]] = (*sizes, len(parts))
-            self._postings.add(self._n_rows, keys)
-            self._n_rows += 1
+                self._note_size(parts)
+            rows.append(keys)
+        self._postings.add_rows(self._n_rows, rows)
+        self._n_rows += len(rows)
+
+    def _note_size(self, parts: Sequence[str]) -> None:
+        sizes = self._sizes.get(parts[0], ())
+        if len(parts) not in sizes:
+            self._sizes[parts[0]] = (*sizes, len(parts))
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The whole index as flat arrays, as `LexicalIndex.arrays` gives them."""
+        spellings = json.dumps(list(self._spellings.values())).encode()
+        return {
+            **self._postings.arrays(),
+            "spellings": np.frombuffer(spellings, np.uint8),
+            "n_rows": np.array([self._n_rows], np.int64),
+        }
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> "TagIndex":
+        """An index over arrays that `arrays` gave.
+
+        Raises:
+            InputError: the arrays do not fit together.
+        """
+        index = TagIndex()
+        index._postings = Postings.from_arrays(arrays)
+        try:
+            index._n_rows = int(arrays["n_rows"].tolist()[0])
+            spellings = json.loads(arrays["spellings"].tobytes())
+            # Terms were numbered, and spellings noted, in one and the same order.
+            index._spellings = dict(zip(index._postings.terms(), spellings, strict=True))
+            for key in index._spellings:
+                index._note_size(key.split(" "))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise InputError(f"These arrays are no tag index ({error!r}); build it from the labels.") from error
+        if len(arrays["rows"]) and int(arrays["rows"].max()) >= index._n_rows:
+            raise InputError(f"Postings name rows beyond the {index._n_rows} of the index; build it from the labels.")
+        return index
 
     def rank(self, question: str, allowed: Allowed, limit: int) -> Ranking:
         """The rows in scope that carry most labels named in the question.

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.dates import DateLike, to_microseconds
-from mempp.errors import InputError
+from mempp.errors import InputError, quoted
 from mempp.recall.states import States, visibility
 from mempp.recall.table import UNDATED, RowTable
-from mempp.records import Record, labels
+from mempp.records import Record, canonical_json, labels
 
 Allowed = NDArray[np.bool_]
 """(rows,) bitset of the rows in scope."""
@@ -90,8 +90,8 @@ def check_question(
         since=None if since is None else to_microseconds(since, "since", bare_date="start"),
         author=None if author is None else labels(author, "author"),
         tags=None if tags is None else labels(tags, "tags"),
-        source=None if source is None else labels(source, "source"),
-        thread=None if thread is None else labels(thread, "thread"),
+        source=None if source is None else labels(source, "source", strip=False),
+        thread=None if thread is None else labels(thread, "thread", strip=False),
         where=_where(where),
         row_ids=row_ids,
         predicate=predicate,
@@ -102,11 +102,16 @@ def _where(where: Mapping[str, Any] | None) -> tuple[tuple[str, tuple[object, ..
     if where is None:
         return ()
     if not isinstance(where, Mapping) or not all(isinstance(key, str) for key in where):
-        raise InputError(f"where must map metadata keys to values, got {where!r:.80}")
-    return tuple(
-        (key, tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,))
-        for key, value in where.items()
-    )
+        raise InputError(f"where must map metadata keys to values, got {quoted(where)}")
+    return tuple((key, _where_values(key, value)) for key, value in where.items())
+
+
+def _where_values(key: str, given: object) -> tuple[object, ...]:
+    values = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+    values = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+    for value in values:
+        canonical_json(value, f"where[{quoted(key)}]")  # what is no JSON can be in no metadata
+    return values
 
 
 def _permitted(rows: PermittedRows | None) -> tuple[frozenset[int] | None, Callable[[Record], bool] | None]:
@@ -114,14 +119,13 @@ def _permitted(rows: PermittedRows | None) -> tuple[frozenset[int] | None, Calla
         return None, None
     if callable(rows):
         return None, rows
-    try:
-        listed: list[object] = list(rows.tolist() if isinstance(rows, np.ndarray) else rows)
-    except TypeError:
-        raise InputError(f"rows must be row ids or a predicate over records, got {rows!r:.80}") from None
+    if isinstance(rows, str | bytes | bytearray | Mapping) or not isinstance(rows, Iterable):
+        raise InputError(f"rows must be row ids or a predicate over records, got {quoted(rows)}")
+    listed: list[object] = list(rows.tolist() if isinstance(rows, np.ndarray) else rows)
     row_ids = set()
     for row in listed:
         if isinstance(row, bool) or not isinstance(row, int | np.integer):
-            raise InputError(f"rows must hold row ids, got {row!r:.80}; for a rule use a function of a record")
+            raise InputError(f"rows must hold row ids, got {quoted(row)}; for a rule use a function of a record")
         row_ids.add(int(row))
     return frozenset(row_ids), None
 

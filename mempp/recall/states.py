@@ -18,6 +18,7 @@ from mempp.records import State
 
 ChangeKind = Literal["supersede", "archive", "retract", "reinstate"]
 
+_NEVER = int(np.iinfo(np.int64).max)
 _ALWAYS = int(np.iinfo(np.int64).min)
 """Earlier than any date; it also stands for "no event date" in a column."""
 
@@ -120,10 +121,18 @@ def visibility(states: States, occurred_at: NDArray[np.int64]) -> Visibility:
     for merged, originals in states.merged_groups.items():  # ascending, so a group's own merged rows come first
         dates = [merged_from.get(original, int(occurred_at[original])) for original in originals]
         merged_from[merged] = max([int(occurred_at[merged]), *dates])
-    hidden_from = {}
-    for row, change in states.hidden.items():
-        merged_later = change.kind == "archive" and change.related is not None and row < change.related
-        hidden_from[row] = merged_from[change.related] if merged_later and change.related is not None else _ALWAYS
+    hidden_from: dict[int, int] = {}
+    for row in sorted(states.hidden, reverse=True):  # what a row was archived into comes before the row
+        change = states.hidden[row]
+        into = change.related
+        if change.kind != "archive" or into is None or into < row:
+            hidden_from[row] = _ALWAYS
+        elif occurred_at[into] != _ALWAYS:
+            hidden_from[row] = merged_from[into]
+        else:
+            # An undated row is in no as-of scope, so it stands for nothing there; what it was archived into may.
+            covered_from = hidden_from.get(into, _ALWAYS)
+            hidden_from[row] = _NEVER if covered_from == _ALWAYS else covered_from
     seen = Visibility(hidden_from=hidden_from, merged_from=merged_from)
     object.__setattr__(states, "_visibility", seen)  # event dates never change, so neither does this
     return seen

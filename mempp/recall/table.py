@@ -4,6 +4,8 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +14,30 @@ UNDATED = int(np.iinfo(np.int64).min)
 """Stands for "no event date" in a column of microseconds."""
 
 
+class RowLike(Protocol):
+    """What the table needs to know of one row; dates in microseconds UTC. It keeps the object."""
+
+    @property
+    def sequence(self) -> int: ...  # noqa: D102
+    @property
+    def ingested_at(self) -> int: ...  # noqa: D102
+    @property
+    def occurred_at(self) -> int | None: ...  # noqa: D102
+    @property
+    def authors(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def tags(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def source(self) -> str | None: ...  # noqa: D102
+    @property
+    def thread(self) -> str | None: ...  # noqa: D102
+    @property
+    def metadata(self) -> str | None: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the table needs to know of one row; dates in microseconds UTC."""
+    """A row that is nothing but that."""
 
     sequence: int
     ingested_at: int
@@ -29,12 +52,12 @@ class Row:
 class ValueIndex:
     """value → ascending row ids, brought up to date with its column when asked."""
 
-    def __init__(self, values_of: Callable[[Row], Iterable[str]]) -> None:
+    def __init__(self, values_of: Callable[[RowLike], Iterable[str]]) -> None:
         self._values_of = values_of
         self._rows_by_value: dict[str, array[int]] = {}
         self._covered = 0
 
-    def rows_with(self, wanted: Iterable[str], rows: Sequence[Row], below: int) -> NDArray[np.int64]:
+    def rows_with(self, wanted: Iterable[str], rows: Sequence[RowLike], below: int) -> NDArray[np.int64]:
         """The row ids below `below` that hold any of the wanted values."""
         for row_id in range(self._covered, len(rows)):
             for value in dict.fromkeys(self._values_of(rows[row_id])):
@@ -54,22 +77,22 @@ class RowTable:
     """Grows by `append`; one thread at a time uses it (the caller holds a lock)."""
 
     def __init__(self) -> None:
-        self._rows: list[Row] = []
+        self._rows: list[RowLike] = []
         self._occurred_at = np.empty(0, dtype=np.int64)
         self._ingested_at = np.empty(0, dtype=np.int64)
         self._sequences = np.empty(0, dtype=np.int64)
         self._indexes: dict[str, ValueIndex] = {
-            "author": ValueIndex(lambda row: map(str.casefold, row.authors)),
-            "tags": ValueIndex(lambda row: map(str.casefold, row.tags)),
-            "source": ValueIndex(lambda row: () if row.source is None else (row.source.casefold(),)),
-            "thread": ValueIndex(lambda row: () if row.thread is None else (row.thread.casefold(),)),
+            "author": ValueIndex(lambda row: map(folded, row.authors)),
+            "tags": ValueIndex(lambda row: map(folded, row.tags)),
+            "source": ValueIndex(lambda row: () if row.source is None else (folded(row.source),)),
+            "thread": ValueIndex(lambda row: () if row.thread is None else (folded(row.thread),)),
         }
         self._metadata_indexes: dict[str, ValueIndex] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Sequence[RowLike]) -> None:
         """Add rows at the end, in the order of their row ids."""
         count, more = len(self._rows), len(rows)
         if count + more > len(self._occurred_at):
@@ -101,7 +124,7 @@ class RowTable:
 
     def rows_with(self, field: str, wanted: Iterable[str], below: int) -> NDArray[np.int64]:
         """Row ids below `below` whose author, tags, source or thread is any of these, case folded."""
-        return self._indexes[field].rows_with(map(str.casefold, wanted), self._rows, below)
+        return self._indexes[field].rows_with(map(folded, wanted), self._rows, below)
 
     def rows_where(self, key: str, wanted: Iterable[object], below: int) -> NDArray[np.int64]:
         """Row ids below `below` whose metadata holds any of these values under the key."""
@@ -115,13 +138,26 @@ class RowTable:
         return len(self._indexes[field])
 
 
+def folded(text: str) -> str:
+    """Text as filters compare it: case folded, composed and decomposed accents alike."""
+    return normalize("NFC", normalize("NFC", text).casefold())
+
+
 def comparable(value: object) -> str:
-    """A value of metadata as a text that is equal for equal values: text case folded, 1 and 1.0 alike, true apart."""
+    """A value of metadata as a text that is equal for equal values: text folded, 1 and 1.0 alike, true apart from 1."""
+    return json.dumps(_alike(value), sort_keys=True, ensure_ascii=False)
+
+
+def _alike(value: object) -> object:
     if isinstance(value, str):
-        return "text:" + value.casefold()
+        return folded(value)
     if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "json:" + json.dumps(value, sort_keys=True, ensure_ascii=False).casefold()
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [_alike(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _alike(one) for key, one in value.items()}
+    return value
 
 
 def _metadata_values(metadata: str | None, key: str) -> list[str]:

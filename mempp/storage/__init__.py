@@ -7,9 +7,12 @@ journal, segments        the two kinds of files of a series
 series                   following, recovering, appending, sealing
 layout, lock             store.json and the folders; the commit lock
 store, disk, memory_store, vectors      the protocols and the stores
+survey, verify, verify_vectors, rescue  reading a store in whatever state it is: proof, and what is whole of damage
+compact                  merging small segments
 """
 
-from mempp.storage.disk import DiskStore, open_store
+from mempp.storage.compact import CompactReport, compact_store
+from mempp.storage.disk import DiskStore, Sync, open_store
 from mempp.storage.entries import (
     ANNOTATE,
     ARCHIVE,
@@ -23,8 +26,11 @@ from mempp.storage.entries import (
 )
 from mempp.storage.journal import TornTailWarning
 from mempp.storage.memory_store import MemoryStore
+from mempp.storage.rescue import DamageWarning
 from mempp.storage.store import Store
-from mempp.storage.vectors import VectorBatch, VectorStore
+from mempp.storage.survey import Problem
+from mempp.storage.vectors import VectorBatch, VectorStore, check_identity
+from mempp.storage.verify import VerifyReport, verify_store
 
 __all__ = [
     "ANNOTATE",
@@ -35,12 +41,20 @@ __all__ = [
     "REINSTATE",
     "RETRACT",
     "SUPERSEDE",
+    "CompactReport",
+    "DamageWarning",
     "DiskStore",
     "Entry",
     "MemoryStore",
+    "Problem",
     "Store",
+    "Sync",
     "TornTailWarning",
     "VectorBatch",
     "VectorStore",
+    "VerifyReport",
+    "check_identity",
+    "compact_store",
     "open_store",
+    "verify_store",
 ]

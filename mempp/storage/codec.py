@@ -26,6 +26,11 @@ class NotYetError(Exception):
     """The bytes speak of log entries that this process has not read yet."""
 
 
+def give_back() -> None:
+    """Give the memory that Arrow has freed back to the system: its allocator keeps it for what it reads next."""
+    pa.default_memory_pool().release_unused()
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetOptions:
     """How the columns of a segment are encoded."""

@@ -10,28 +10,47 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from mempp.errors import InputError, StoreClosedError, StoreError, StoreReadOnlyError
+from mempp.errors import InputError, StoreClosedError, StoreDamagedError, StoreError, StoreReadOnlyError, quoted
 from mempp.storage import files, frames
-from mempp.storage.entries import Entry, prepare, start_position
+from mempp.storage.entries import Entry, Position, prepare, start_position
 from mempp.storage.entry_codec import EntryCodec
 from mempp.storage.journal import TornTailWarning
-from mempp.storage.layout import JOURNAL, LOCK, LOG, VECTORS, make_name_durable, open_or_create
-from mempp.storage.lock import commit_lock, nobody_writing
+from mempp.storage.layout import JOURNAL, LOCK, LOG, MANIFEST, VECTORS, make_name_durable, open_or_create, read_manifest
+from mempp.storage.lock import Hold, commit_lock, nobody_writing
+from mempp.storage.rescue import DamageWarning, NoVectors, Rescued, rescue_log, rescue_manifest
 from mempp.storage.series import Cut, Series
 from mempp.storage.store import Turn, now
-from mempp.storage.vectors import VectorBatch, VectorCodec, VectorFolder, check_batch, check_identity
+from mempp.storage.vectors import VectorBatch, VectorCodec, VectorFolder, VectorStore, check_batch, check_identity
 
 DEFAULT_SEAL_BYTES = 8 << 20
+BATCH_SECONDS = 1.0
+
+Sync = Literal["commit", "batch"]
+"""When a commit is fsynced; see DiskStore."""
 
 _logger = logging.getLogger("mempp.storage")
 
 
 def open_store(
-    path: str | os.PathLike[str], *, read_only: bool = False, create: bool = True, lock_timeout: float = 30.0
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    lock_timeout: float = 30.0,
+    sync: Sync = "commit",
+    allow_damaged: bool = False,
 ) -> DiskStore:
     """Open the store in the directory ``path``, or make it. ``refresh()`` then reads it. Raises as DiskStore."""
-    return DiskStore(path, read_only=read_only, create=create, lock_timeout=lock_timeout)
+    return DiskStore(
+        path,
+        read_only=read_only,
+        create=create,
+        lock_timeout=lock_timeout,
+        sync=sync,
+        allow_damaged=allow_damaged,
+    )
 
 
 class DiskStore:
@@ -43,8 +62,14 @@ class DiskStore:
         create: make the store when there is none.
         lock_timeout: seconds to wait for the commit lock.
         seal_bytes: size from which a journal is sealed into a segment.
+        sync: "commit" makes every commit durable before ``append`` returns. "batch" fsyncs a commit only when the last
+            fsync is older than a second (and when the store is flushed, closed or sealed), for speed: a power loss may
+            then take the commits since, those written within a second after an fsync. It takes them from the end, in
+            order, and whole ones; the death of the process takes nothing. Each process chooses for its own commits.
+        allow_damaged: read what is whole of a damaged store; only with ``read_only``. See ``refresh``.
 
     Raises:
+        InputError: the arguments do not go together.
         NotAStoreError: the path holds something else, or nothing and it may not be made.
         StoreVersionError: a newer format.
         StoreDamagedError: ``store.json`` is damaged.
@@ -59,23 +84,37 @@ class DiskStore:
         create: bool = True,
         lock_timeout: float = 30.0,
         seal_bytes: int = DEFAULT_SEAL_BYTES,
+        sync: Sync = "commit",
+        allow_damaged: bool = False,
     ) -> None:
-        name = os.fspath(path)
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise InputError(f"{str(name)[:100]!r} is no path of a directory.")
-        self.path = Path(name)
+        if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not 0 <= lock_timeout <= 1e9:
+            raise InputError(f"lock_timeout must be a number of seconds from 0; it is {quoted(lock_timeout)}.")
+        if sync not in ("commit", "batch"):
+            raise InputError(f"sync must be 'commit' or 'batch'; it is {str(sync)[:80]!r}.")
+        if allow_damaged and not read_only:
+            raise InputError("allow_damaged=True is for reading: give read_only=True as well.")
+        self.path = _absolute(path)
         self.read_only = read_only
         self.lock_timeout = lock_timeout
         self.seal_bytes = seal_bytes
-        manifest = open_or_create(self.path, create=create and not read_only, lock_timeout=lock_timeout)
+        self.allow_damaged = allow_damaged
+        if allow_damaged:
+            manifest = rescue_manifest(self.path)
+        else:
+            manifest = open_or_create(self.path, create=create and not read_only, lock_timeout=lock_timeout)
         self.store_id = manifest.store_id
         self.created_at = manifest.created_at
+        self._sync = sync
+        self._rescued: Rescued | None = None
         self._log = self._new_log()
         self._touched: list[VectorFolder] = []
         self._turn = Turn()
+        self._hold = Hold()
         self._guard = threading.RLock()
         self._process = os.getpid()
         self._closed = False
+        self._manifest_file: tuple[int, int, int] | None = None
+        self._unsynced = False  # something was committed here; whether it is durable the series knows
         self._tail_checked = False
 
     def _new_log(self) -> Series[Entry]:
@@ -85,6 +124,7 @@ class DiskStore:
             EntryCodec(self.store_id),
             start_position(self.store_id),
             durable=True,
+            sync_every=BATCH_SECONDS if self._sync == "batch" else 0.0,
         )
 
     @property
@@ -103,6 +143,16 @@ class DiskStore:
         return self._log.position.row
 
     @property
+    def marks(self) -> Sequence[Position]:
+        """The places in what the last refresh returned whose chain digest a file tells, from its beginning on."""
+        return self._log.marks
+
+    @property
+    def lost_rows(self) -> frozenset[int]:
+        """Rows of a damaged store, read with ``allow_damaged``, whose documents are lost."""
+        return frozenset() if self._rescued is None else self._rescued.lost_rows
+
+    @property
     def unread_bytes(self) -> int:
         """Bytes at the journal's end that are no whole commit: one being written, or a torn one."""
         return self._log.unread_bytes
@@ -112,22 +162,54 @@ class DiskStore:
 
         The first time, a TornTailWarning tells of bytes at the end that no writer is just writing.
 
+        Of a damaged store with ``allow_damaged`` it returns, once, every entry that is whole, wherever it stands, with
+        its sequence and row id; a document entry with an empty text stands for each lost row, in ``lost_rows``. A
+        DamageWarning tells what is lost. Later calls return nothing.
+
         Raises:
             StoreDamagedError: an entry is missing or altered.
             StoreVersionError: an entry is of a newer format.
             StoreError: a file cannot be read.
         """
         with self._use(), files.translating_reads(f"cannot read the store {self.path}"):
-            self._log.read_on()
+            if self._rescued is not None:
+                return []
+            self._check_same_store()
+            try:
+                self._log.read_on()
+            except StoreDamagedError:
+                if not self.allow_damaged:
+                    raise
+                return self._rescue()
             if self._log.unread_bytes and not self._tail_checked and not self._turn.is_mine():
                 self._check_tail()
             self._tail_checked = True
             return self._log.take()
 
     def rewind(self) -> None:
-        """Forget what was handed out: the next refresh begins with the first entry again."""
+        """Forget what was handed out: the next refresh begins with the first entry again.
+
+        It also ends a ``writing()`` of this thread that an interrupt kept from ending; so not inside one.
+        """
         with self._use():
+            if self._turn.reset():
+                self._hold.release()
+                self._hold = Hold()
+            # What sealing they were to do is done after their next append.
+            self._touched.clear()
+            if self._unsynced:
+                self._flush()
             self._log = self._new_log()
+            self._rescued = None
+
+    def _rescue(self) -> list[Entry]:
+        """Survey the whole store; return of it what was not returned before."""
+        known = self._log.position.sequence - len(self._log.take())
+        self._rescued = rescue_log(self.path, self.store_id)
+        self._log.position = self._rescued.position
+        self._tail_checked = True
+        warnings.warn(DamageWarning(self._rescued.describe(self.path)), stacklevel=4)
+        return [entry for entry in self._rescued.entries if entry.sequence >= known]
 
     def _check_tail(self) -> None:
         with nobody_writing(self.path / LOCK) as quiet:
@@ -137,8 +219,8 @@ class DiskStore:
         self._tail_checked = True
         if self._log.unread_bytes:
             _warn(
-                f"the journal of {self.path} ends with {self._log.unread_bytes} bytes that are no whole commit; they "
-                f"are passed over. The next writer sets them aside."
+                f"the journal {self._log.live_path} ends with {self._log.unread_bytes} bytes that are no whole commit; "
+                f"they are passed over. The next writer sets them aside."
             )
 
     @contextmanager
@@ -159,16 +241,42 @@ class DiskStore:
             raise StoreReadOnlyError(f"{self.path} was opened with read_only=True. Open it without, to write.")
         limit = self.lock_timeout if timeout is None else timeout
         deadline = time.monotonic() + limit
-        with self._turn.take(limit), commit_lock(self.path / LOCK, max(0.0, deadline - time.monotonic())):
-            entries = self._recover()
-            try:
-                yield entries
-            finally:
-                if self._turn.is_mine() and not self._closed:
-                    self._seal()
+        with self._turn.take(limit):
+            # The turn is ours: a lock that this store still holds was left by an interrupt.
+            self._hold.release()
+            self._hold = hold = Hold()
+            with commit_lock(self.path / LOCK, max(0.0, deadline - time.monotonic()), hold):
+                entries = self._recover()
+                try:
+                    yield entries
+                finally:
+                    if self._turn.is_mine() and self._hold is hold and not self._closed:
+                        self._seal()
+
+    def _check_same_store(self) -> None:
+        """Before anything is read on, or cut: the directory may have been removed, or hold another store by now."""
+        if self.allow_damaged:
+            return
+        try:
+            found = os.stat(self.path / MANIFEST)
+        except FileNotFoundError:
+            raise StoreError(
+                f"the store {self.path} is gone: it was moved or removed after it was opened here. Open it where it is."
+            ) from None
+        file = (found.st_dev, found.st_ino, found.st_mtime_ns)
+        if file == self._manifest_file:
+            return
+        manifest = read_manifest(self.path)
+        if manifest is None or manifest.store_id != self.store_id:
+            raise StoreError(
+                f"{self.path} now holds another store than the one that was opened here; nothing was written. Open it "
+                f"again."
+            )
+        self._manifest_file = file
 
     def _recover(self) -> list[Entry]:
         with self._use(), files.translating_writes(f"cannot recover the store {self.path}"):
+            self._check_same_store()
             cut = self._log.recover()
             if cut is not None:
                 _warn(_describe(cut))
@@ -197,9 +305,10 @@ class DiskStore:
                     # Whoever made the store may have died before its name was durable.
                     make_name_durable(self.path)
                 self._log.append(frame, after)
+            self._unsynced = True
             return numbered
 
-    def vectors(self, identity: str, dimensions: int) -> DiskVectors:
+    def vectors(self, identity: str, dimensions: int) -> VectorStore:
         """Return the vectors of an encoder; ``identity`` is a folder name of 1 to 100 of ``a-z0-9._-``.
 
         Raises:
@@ -210,11 +319,31 @@ class DiskStore:
         check_identity(identity, dimensions)
         with self._use(), files.translating_reads(f"cannot read the store {self.path}"):
             codec = VectorCodec(self.store_id, identity, dimensions, lambda: self._log.position)
-            return DiskVectors(self, VectorFolder(self.path / VECTORS / identity, codec))
+            try:
+                return DiskVectors(self, VectorFolder(self.path / VECTORS / identity, codec))
+            except StoreDamagedError as error:
+                if not self.allow_damaged:
+                    raise
+                _warn_of_vectors(error)
+                return NoVectors()
+
+    def flush(self) -> None:
+        """Make every commit seen here durable. With ``sync="commit"`` those made here are already.
+
+        Raises:
+            StoreReadOnlyError, StoreWriteError: the system refused; a power loss may take the last commits.
+        """
+        with self._use():
+            self._flush()
 
     def close(self) -> None:
-        """End its use. Nothing is left to write: every commit was durable. Calling it again does nothing."""
-        self._closed = True
+        """End its use; commits of ``sync="batch"`` are made durable. Calling it again does nothing. As ``flush``."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            if self._unsynced and self._process == os.getpid():
+                self._flush()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -224,10 +353,22 @@ class DiskStore:
             series: list[Series[Entry] | VectorFolder] = [self._log, *self._touched]
             for each in series:
                 try:
+                    if each is not self._log and each.is_full(self.seal_bytes):
+                        # A segment of vectors must not outlive the rows it speaks of.
+                        self._log.settle()
                     each.seal(self.seal_bytes)
                 except (OSError, StoreError) as error:
                     _logger.warning("sealing a journal of %s failed and will be tried again: %s", self.path, error)
             self._touched.clear()
+
+    def _flush(self) -> None:
+        with files.translating_writes(f"cannot make the last commits to the store {self.path} durable"):
+            try:
+                self._log.settle(rewrite=False)
+            except FileNotFoundError:
+                # Another process sealed the journal: durable it is.
+                return
+            self._unsynced = False
 
     def _check_turn(self) -> None:
         if not self._turn.is_mine():
@@ -260,16 +401,38 @@ class DiskVectors:
     def __init__(self, store: DiskStore, folder: VectorFolder) -> None:
         self._store = store
         self._folder = folder
+        self._end_checked = False
 
     def refresh(self) -> list[VectorBatch]:
         """Return the batches that came since the last refresh or append here, of rows that the store has seen.
+
+        A TornTailWarning tells, once, that files hold bytes which cannot be read, and that no writer is just writing.
 
         Raises:
             StoreDamagedError: a segment is damaged; the directory may be removed, it is derived.
             StoreError: a file cannot be read.
         """
         with self._store._use(), files.translating_reads(f"cannot read the vectors in {self._folder.path}"):
-            return self._folder.refresh()
+            try:
+                self._folder.read_on()
+            except StoreDamagedError as error:
+                if not self._store.allow_damaged:
+                    raise
+                _warn_of_vectors(error)
+                return self._folder.take()
+            if self._folder.stops_short and not self._end_checked and not self._store._turn.is_mine():
+                self._check_end()
+            return self._folder.take()
+
+    def _check_end(self) -> None:
+        with nobody_writing(self._store.path / LOCK) as quiet:
+            if not quiet:
+                return
+            self._folder.read_on()
+            if not self._folder.stops_short or not self._store._log.is_at_end():
+                return
+        self._end_checked = True
+        _warn(self._folder.describe_stop())
 
     def append(self, batch: VectorBatch) -> None:
         """Add vectors. Only inside the store's ``writing()``. They are not fsynced: a power loss may take the last.
@@ -294,9 +457,25 @@ class DiskVectors:
             _warn(_describe(cut) + " The rows are embedded again.")
 
 
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    """The path of a store, absolute: the working directory may change while it is open."""
+    try:
+        name = os.fspath(path)
+        os.fsencode(name)
+        if not isinstance(name, str) or not name.strip() or "\0" in name:
+            raise ValueError("it names no directory")
+        return Path(os.path.abspath(os.path.expanduser(name)))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{quoted(path)} is no path of a store: {error}.") from None
+
+
 def _describe(cut: Cut) -> str:
     kept = f" They are kept in {cut.aside}." if cut.aside is not None else ""
     return f"{cut.size} bytes of {cut.path} from byte {cut.offset} on were no whole commit and were cut off.{kept}"
+
+
+def _warn_of_vectors(error: StoreDamagedError) -> None:
+    warnings.warn(DamageWarning(f"vectors are left out: {error}"), stacklevel=3)
 
 
 def _warn(message: str) -> None:

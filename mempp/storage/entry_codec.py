@@ -181,15 +181,35 @@ def _objects(table: pa.Table, name: str) -> list[Any]:
     column = table.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
+    if name in EntryCodec.options.dictionary:
+        values, places = _distinct(column)
+        return list(map(values.__getitem__, places))
     # to_numpy makes the strings in C++, several times faster than to_pylist
     return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], list[int]]:
+    """Return the distinct strings of a column, and None, and the place of each item's value among them.
+
+    What many entries share, an author or a thread, is then one object in memory.
+    """
+    encoded = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    values = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    places: list[int] = []
+    for chunk in encoded.chunks:
+        places += chunk.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).tolist()
+    return [*values, None], places
 
 
 def _lists(table: pa.Table, name: str) -> list[tuple[str, ...]]:
     result: list[tuple[str, ...]] = []
     for chunk in table.column(name).chunks:
-        values = chunk.flatten().to_numpy(zero_copy_only=False).tolist()
+        values, places = _distinct(pa.chunked_array([chunk.flatten()]))
+        alone = [(value,) for value in values]
         offsets = chunk.offsets.to_numpy()
         bounds = (offsets - offsets[0]).tolist() if len(offsets) else [0]
-        result += [tuple(values[start:end]) for start, end in pairwise(bounds)]
+        result += [
+            alone[places[start]] if end - start == 1 else tuple(values[place] for place in places[start:end])
+            for start, end in pairwise(bounds)
+        ]
     return result

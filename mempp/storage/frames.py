@@ -5,7 +5,7 @@ A frame is a header of 80 bytes, little-endian, followed by its body:
     offset  size  field
          0     8  magic  93 4D 2B 2B 46 52 4D 0A
          8     2  format, 1
-        10     2  content: 1 entries, 2 vectors
+        10     2  content: 1 entries, 2 vectors; plus 256 if the frame is loose
         12     4  count of items in the body
         16     8  sequence of the first item
         24     8  stamp, signed: microseconds since 1970 UTC
@@ -13,6 +13,9 @@ A frame is a header of 80 bytes, little-endian, followed by its body:
         40    32  chain digest after the last item (zeros for vectors)
         72     4  CRC-32 of the body
         76     4  CRC-32 of the 76 bytes before
+
+A frame is loose when bytes before it in its journal may not have been durable when it was written. One that is not
+proves that they were, so that unreadable bytes before it are damage.
 
 The magic begins with a byte that UTF-8 never begins a character with, so that the text of a document can never be
 taken for a frame.
@@ -30,6 +33,7 @@ MAGIC = b"\x93M++FRM\n"
 FORMAT = 1
 ENTRIES = 1
 VECTORS = 2
+LOOSE = 256
 
 _HEADER = struct.Struct("<8sHHIQqQ32sI")
 _CHECK = struct.Struct("<I")
@@ -46,6 +50,7 @@ class Frame:
     stamp: int
     digest: bytes
     body: bytes
+    loose: bool = False
 
     @property
     def size(self) -> int:
@@ -58,7 +63,7 @@ def encode_frame(frame: Frame) -> bytes:
     header = _HEADER.pack(
         MAGIC,
         FORMAT,
-        frame.content,
+        frame.content | (LOOSE if frame.loose else 0),
         frame.count,
         frame.first_sequence,
         frame.stamp,
@@ -93,14 +98,18 @@ def decode_frame(data: bytes, start: int) -> Frame | None:
     body = data[body_start : body_start + length]
     if zlib.crc32(body) != body_check:
         return None
-    return Frame(content, count, first_sequence, stamp, digest, body)
+    return Frame(content & ~LOOSE, count, first_sequence, stamp, digest, body, bool(content & LOOSE))
 
 
-def find_frame(data: bytes, start: int) -> int | None:
-    """Return where the first whole frame at or after ``start`` begins, or None. Tells damage from a torn end."""
+def find_frame(data: bytes, start: int, *, loose: bool = True) -> int | None:
+    """Return where the first whole frame at or after ``start`` begins, or None.
+
+    With ``loose=False`` those that are loose are passed over; what is found then tells damage from a torn end.
+    """
     place = data.find(MAGIC, start)
     while place >= 0:
-        if decode_frame(data, place) is not None:
+        frame = decode_frame(data, place)
+        if frame is not None and (loose or not frame.loose):
             return place
         place = data.find(MAGIC, place + 1)
     return None

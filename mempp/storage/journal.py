@@ -21,7 +21,8 @@ class TornTailWarning(RuntimeWarning):
 class Reading:
     """What a journal held from an offset on: its whole frames, then ``rest`` bytes that are no whole frame.
 
-    ``resumes_at`` is the offset of a whole frame after those bytes; there is none behind a torn end.
+    ``resumes_at`` is the offset of a whole frame after those bytes that is not loose: one that was written when they
+    were durable. There is none behind a torn end.
     """
 
     frames: list[Frame]
@@ -49,13 +50,18 @@ def read_journal(path: Path, offset: int) -> Reading:
         StoreVersionError: a frame is of a newer format.
     """
     data, size = files.read_from(path, offset)
+    return parse_journal(path, data, offset, size)
+
+
+def parse_journal(path: Path, data: bytes, offset: int, size: int) -> Reading:
+    """Do the same with bytes that were read from ``path``, of ``size``, at ``offset``. Raises StoreVersionError."""
     frames = []
     place = 0
     try:
         while (frame := decode_frame(data, place)) is not None:
             frames.append(frame)
             place += frame.size
-        resumes = find_frame(data, place + 1) if place < len(data) else None
+        resumes = find_frame(data, place + 1, loose=False) if place < len(data) else None
     except StoreVersionError as error:
         raise StoreVersionError(f"{path}: {error}") from error
     return Reading(frames, len(data) - place, None if resumes is None else offset + resumes, size)

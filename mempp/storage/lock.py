@@ -29,24 +29,46 @@ _held: set[int] = set()
 _hook_registered = False
 
 
+class Hold:
+    """One holding of a commit lock, from before it is taken until after it is released.
+
+    It is there first, so that an interrupt at any moment leaves nothing locked that cannot be found and released.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor: int | None = None
+        self._process = os.getpid()
+
+    def release(self) -> None:
+        """Release what is held, if anything is."""
+        if self.descriptor is None:
+            return
+        # A child forked in the meantime must not release its parent's lock; its copy was closed at the fork.
+        mine = os.getpid() == self._process
+        if mine:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        descriptor, self.descriptor = self.descriptor, None
+        if mine:
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+
 @contextmanager
-def commit_lock(path: Path, timeout: float) -> Iterator[None]:
+def commit_lock(path: Path, timeout: float, hold: Hold | None = None) -> Iterator[None]:
     """Hold the lock file ``path`` exclusively; wait for it up to ``timeout`` seconds.
+
+    With a ``hold`` of the caller's own, the caller can release the lock where an interrupt has kept this from doing so.
 
     Raises:
         StoreLockedError: another process, or another handle in this one, held it all that time.
         StoreReadOnlyError, StoreWriteError: the file cannot be opened or locked.
     """
-    descriptor = _acquire(path, time.monotonic() + timeout, timeout)
-    owner = os.getpid()
+    hold = Hold() if hold is None else hold
     try:
+        _acquire(path, time.monotonic() + timeout, timeout, hold)
         yield
     finally:
-        # A child forked in the meantime must not release its parent's lock; its copy was closed at the fork.
-        if os.getpid() == owner:
-            _held.discard(descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+        hold.release()
 
 
 @contextmanager
@@ -69,12 +91,11 @@ def nobody_writing(path: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _acquire(path: Path, deadline: float, timeout: float) -> int:
+def _acquire(path: Path, deadline: float, timeout: float, hold: Hold) -> None:
     sleep = _FIRST_SLEEP
     while True:
-        descriptor = _try(path)
-        if descriptor is not None:
-            return descriptor
+        if _try(path, hold):
+            return
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise StoreLockedError(
@@ -85,29 +106,26 @@ def _acquire(path: Path, deadline: float, timeout: float) -> int:
         sleep = min(sleep * 1.5, _LONGEST_SLEEP)
 
 
-def _try(path: Path) -> int | None:
+def _try(path: Path, hold: Hold) -> bool:
+    """Take the lock if it is free. What ``hold`` has got when this fails or is interrupted, its owner releases."""
     with files.translating_writes(f"cannot open the commit lock {path}"):
-        descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
+        hold.descriptor = descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Somebody may have removed the file; then the lock on the old one protects nothing.
         named = os.stat(path)
         mine = os.fstat(descriptor)
-        if (named.st_ino, named.st_dev) != (mine.st_ino, mine.st_dev):
-            os.close(descriptor)
-            return None
-        _remember(descriptor)
-        _sign(descriptor)
+        if (named.st_ino, named.st_dev) == (mine.st_ino, mine.st_dev):
+            _remember(descriptor)
+            _sign(descriptor)
+            return True
     except OSError as error:
-        os.close(descriptor)
-        if error.errno in _BUSY or isinstance(error, FileNotFoundError):
-            return None
-        raise StoreWriteError(f"cannot lock {path}: {error.strerror}. The file system must support flock.") from error
-    except BaseException:
-        _held.discard(descriptor)
-        os.close(descriptor)
-        raise
-    return descriptor
+        if error.errno not in _BUSY and not isinstance(error, FileNotFoundError):
+            raise StoreWriteError(
+                f"cannot lock {path}: {error.strerror}. The file system must support flock."
+            ) from error
+    hold.release()
+    return False
 
 
 def _sign(descriptor: int) -> None:

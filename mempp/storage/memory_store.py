@@ -46,6 +46,11 @@ class MemoryStore:
         """How many documents there are."""
         return self._position.row
 
+    @property
+    def lost_rows(self) -> frozenset[int]:
+        """None: nothing here is damaged."""
+        return frozenset()
+
     def refresh(self) -> list[Entry]:
         """Return nothing, since nobody else can write here; after `rewind` all entries again."""
         self._check_usable()
@@ -56,6 +61,7 @@ class MemoryStore:
     def rewind(self) -> None:
         """Forget what was handed out: the next refresh begins with the first entry again."""
         with self._guard:
+            self._turn.reset()
             self._handed_out = 0
 
     @contextmanager

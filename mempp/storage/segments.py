@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from mempp.storage.entries import Position
 
 FORMAT = 1
 TEMPORARY_SUFFIX = ".tmp"
+UNREADABLE = (ContentError, pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError)
+"""What the reading of a damaged segment raises. ``MemoryError`` may be one of them, and is no damage."""
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
 
@@ -45,6 +47,18 @@ def list_segments(directory: Path) -> list[SegmentName]:
     return sorted(SegmentName(int(match[1]), int(match[2])) for match in matches if match)
 
 
+def covered(names: Sequence[SegmentName]) -> list[SegmentName]:
+    """Return the segments whose items all lie in a wider one: left-overs of a merge, which readers pass over."""
+    result = []
+    widest: SegmentName | None = None
+    for name in sorted(names, key=lambda name: (name.first, -name.last)):
+        if widest is not None and name.last <= widest.last:
+            result.append(name)
+        else:
+            widest = name
+    return result
+
+
 def encode_segment(codec: Codec[Item], items: Sequence[Item], before: Position, after: Position) -> bytes:
     """Return the Parquet bytes of a segment that leads from ``before`` to ``after``."""
     footer = {
@@ -61,7 +75,12 @@ def encode_segment(codec: Codec[Item], items: Sequence[Item], before: Position, 
         "mempp.digest_after": after.digest.hex(),
         **codec.footer(),
     }
-    footer["mempp.checksum"] = _checksum(footer)
+    return encode_tables(codec, footer, codec.to_tables(items))
+
+
+def encode_tables(codec: Codec[Any], footer: dict[str, str], tables: Iterable[pa.Table]) -> bytes:
+    """Return the Parquet bytes of a segment with these key-values (the checksum is added) and row groups."""
+    footer = {**footer, "mempp.checksum": _checksum(footer)}
     options = codec.options
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -73,7 +92,7 @@ def encode_segment(codec: Codec[Item], items: Sequence[Item], before: Position, 
         write_statistics=list(options.statistics),
         write_page_checksum=True,
     ) as writer:
-        for table in codec.to_tables(items):
+        for table in tables:
             writer.write_table(table, row_group_size=max(1, len(table)))
     return bytes(memoryview(sink.getvalue()))
 
@@ -85,18 +104,11 @@ def write_segment(directory: Path, name: SegmentName, data: bytes) -> None:
         files.write_durable(temporary, data)
         files.rename(temporary, directory / str(name))
     except OSError:
-        # The space it takes may be what is missing. What a crash leaves behind goes with the next sealing.
+        # The space it takes may be what is missing. What a crash leaves is overwritten: the next try has its name.
         if temporary.exists():
             files.remove(temporary)
         raise
     files.fsync_directory(directory)
-
-
-def remove_temporaries(directory: Path) -> None:
-    """Remove what interrupted sealings left. Only under the commit lock."""
-    for name in files.list_names(directory):
-        if name.endswith(TEMPORARY_SUFFIX):
-            files.remove(directory / name)
 
 
 def read_segment(
@@ -112,26 +124,28 @@ def read_segment(
     """
     path = directory / str(name)
     data, _ = files.read_from(path, 0)
+    return decode_segment(codec, path, name, data, position)
+
+
+def decode_segment(
+    codec: Codec[Item], path: Path, name: SegmentName, data: bytes, position: Position
+) -> tuple[list[Item], Position]:
+    """Do the same with bytes that were read from ``path``. Raises as ``read_segment``, but not FileNotFoundError."""
     try:
         return _decode(codec, name, data, position)
     except StoreVersionError as error:
         raise StoreVersionError(f"{path}: {error}") from error
-    except (ContentError, pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+    except UNREADABLE as error:
         if isinstance(error, MemoryError):
             raise
         raise StoreDamagedError(
-            f"the segment {path} is damaged: {_one_line(error)}. Restore it from a snapshot."
+            f"the segment {path} is damaged: {one_line(error)}. Restore it from a snapshot."
         ) from error
 
 
 def _decode(codec: Codec[Item], name: SegmentName, data: bytes, position: Position) -> tuple[list[Item], Position]:
-    parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    parquet, before, after = open_segment(codec, name, data)
     metadata = parquet.metadata
-    before, after = _check_footer(codec, name, metadata.metadata or {})
-    if not parquet.schema_arrow.equals(codec.schema, check_metadata=False):
-        raise ContentError("its columns are not those of format 1")
-    if metadata.num_rows != after.sequence - before.sequence:
-        raise ContentError(f"it holds {metadata.num_rows} rows, and its name tells {after.sequence - before.sequence}")
     whole = position.sequence == before.sequence
     if whole and position != before:
         raise ContentError(_difference(before, position))
@@ -143,6 +157,33 @@ def _decode(codec: Codec[Item], name: SegmentName, data: bytes, position: Positi
     if not whole and codec.digest_after(items, position.digest) != after.digest:
         raise ContentError("its digest does not continue that of the entries before")
     return items, after
+
+
+def read_footer(data: bytes) -> dict[str, str]:
+    """Return the key-values of a segment, unchecked. Raises one of ``UNREADABLE``."""
+    raw = pq.read_metadata(pa.BufferReader(data)).metadata or {}
+    return {key.decode(): value.decode() for key, value in raw.items() if key.startswith(b"mempp.")}
+
+
+def open_segment(codec: Codec[Any], name: SegmentName, data: bytes) -> tuple[Any, Position, Position]:
+    """Return the ``ParquetFile`` of a segment and the positions before and after it, from its checked footer.
+
+    Raises one of ``UNREADABLE``, NotYetError, or StoreVersionError.
+    """
+    parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    metadata = parquet.metadata
+    before, after = _check_footer(codec, name, metadata.metadata or {})
+    if not parquet.schema_arrow.equals(codec.schema, check_metadata=False):
+        raise ContentError("its columns are not those of format 1")
+    if metadata.num_rows != after.sequence - before.sequence:
+        raise ContentError(f"it holds {metadata.num_rows} rows, and its name tells {after.sequence - before.sequence}")
+    return parquet, before, after
+
+
+def uncompressed_size(path: Path) -> int:
+    """Return the bytes of a segment's columns before compression. Raises one of ``UNREADABLE``."""
+    metadata = pq.read_metadata(path)
+    return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
 
 
 def _groups_from(metadata: Any, start: int) -> tuple[list[int], int]:
@@ -197,6 +238,7 @@ def _difference(before: Position, position: Position) -> str:
     return f"it begins at row {before.row} and stamp {before.stamp}, not {position.row} and {position.stamp}"
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """Return what an error says, in one line of sane length."""
     text = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()).rstrip(".")[:300] or type(error).__name__

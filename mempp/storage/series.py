@@ -11,9 +11,10 @@ yet a segment is read as a journal and sealed by the next writer.
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
 
@@ -46,12 +47,22 @@ class Cut:
 class Series(Generic[Item]):
     """Follows a series as a reader, and as a writer under the commit lock.
 
-    ``durable`` is True for the log: every commit is fsynced, a bad last frame is torn, anything else bad is damage. It
-    is False for what is derived: commits are not fsynced, and the journal is cut at the first bad frame.
+    ``durable`` is True for the log: commits are fsynced, a bad end is torn, anything else bad is damage. It is False
+    for what is derived: commits are not fsynced, and the journal is cut at the first bad frame.
+
+    ``sync_every`` tells when a commit to the log is fsynced: always (0), or when the last fsync is older than so many
+    seconds. Frames written meanwhile are loose. ``settle`` makes up for it.
     """
 
     def __init__(
-        self, segments_directory: Path, journal_directory: Path, codec: Codec[Item], start: Position, *, durable: bool
+        self,
+        segments_directory: Path,
+        journal_directory: Path,
+        codec: Codec[Item],
+        start: Position,
+        *,
+        durable: bool,
+        sync_every: float = 0.0,
     ) -> None:
         self.position = start
         self.unread_bytes = 0
@@ -59,10 +70,17 @@ class Series(Generic[Item]):
         self._journals = journal_directory
         self._codec = codec
         self._durable = durable
+        self._sync_every = sync_every
+        self._synced_at = float("-inf")
+        self._durable_to = 0  # so many bytes of the current journal, and then its name, are known to be durable
+        self._sync_failed = False
         self._current: int | None = None
         self._offset = 0
         self._starts: dict[int, Position] = {}
         self._pending: list[Item] = []
+        self.marks: list[Position] = []  # the places, within what was taken last, whose digest a file tells
+        self._next_marks = [start]
+        self._waiting = False  # derived only: what follows speaks of entries that the log has not reached
         self._broken = False  # derived only: journals that do not continue what is before them
         self._ahead: segments.SegmentName | None = None  # derived only: a segment that the log has not reached
         self._suspect = False
@@ -72,7 +90,32 @@ class Series(Generic[Item]):
     def take(self) -> list[Item]:
         """Return the items read since the last call, and forget them."""
         items, self._pending = self._pending, []
+        self.marks, self._next_marks = self._next_marks, [self.position]
         return items
+
+    @property
+    def live_path(self) -> Path:
+        """The journal that was read last, or, where there is none, their directory."""
+        return self._journals if self._current is None else journal_path(self._journals, self._current)
+
+    @property
+    def stops_short(self) -> bool:
+        """Whether files hold more than was read: bytes that are no whole frame, or items that do not continue."""
+        return bool(self.unread_bytes) or self._broken or self._waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it stops short at items that speak of entries which the log, as read here, does not hold."""
+        return self._waiting
+
+    def is_at_end(self) -> bool:
+        """Tell whether nothing has been written since the last reading. Raises OSError."""
+        journals = list_journals(self._journals)
+        return (
+            self._current is not None
+            and journals[-1:] == [self._current]
+            and self.live_path.stat().st_size == self._offset
+        )
 
     def read_on(self, *, locked: bool = False) -> None:
         """Read what was committed since; ``take`` hands it out. Safe beside a writer, needs no lock.
@@ -103,7 +146,7 @@ class Series(Generic[Item]):
                 time.sleep(_FIRST_PAUSE * 2**attempt)
 
     def _follow(self) -> None:
-        self._broken = False
+        self._broken = self._waiting = False
         self._ahead = None
         self.unread_bytes = 0
         while True:
@@ -124,7 +167,7 @@ class Series(Generic[Item]):
 
     def _enter(self, first: int) -> None:
         self._current = first
-        self._offset = 0
+        self._offset = self._durable_to = 0
         self._starts[first] = self.position
 
     def _read_segment(self) -> bool:
@@ -141,8 +184,10 @@ class Series(Generic[Item]):
             return False
         try:
             items, self.position = segments.read_segment(self._codec, self._segments, name, self.position)
+            self._next_marks.append(self.position)
         except NotYetError:
             self._ahead = name
+            self._waiting = True
             return False
         self._pending += items
         return True
@@ -152,8 +197,8 @@ class Series(Generic[Item]):
         sequence = self.position.sequence
         if self._durable:
             raise _UnsettledError(
-                f"the journal {journal_path(self._journals, sequence)} is missing: the segments end before sequence "
-                f"{sequence}, and the entries from there on are nowhere. Restore it from a snapshot."
+                f"the journal {journal_path(self._journals, sequence)} is missing: the segments in {self._segments} "
+                f"end before sequence {sequence}, and the entries from there on are nowhere. Restore it from a snapshot."
             )
         self._broken = any(first > sequence for first in journals)
         if any(first < sequence and not self._is_sealed(first) for first in journals):
@@ -181,12 +226,16 @@ class Series(Generic[Item]):
                 if not self._durable:
                     self.unread_bytes = reading.size - self._offset
                     self._broken = following is not None
+                    self._waiting = isinstance(problem, NotYetError)
                     return False
                 raise _UnsettledError(
                     f"the journal {path} is damaged at byte {self._offset}: {problem}. Restore it from a snapshot."
                 ) from problem
+            if not frame.loose:
+                self._durable_to = max(self._durable_to, self._offset)
             self._pending += items
             self.position = position
+            self._next_marks.append(position)
             self._offset += frame.size
         self.unread_bytes = reading.rest
         if not self._durable:
@@ -216,6 +265,7 @@ class Series(Generic[Item]):
             assert self._current is not None
             path = journal_path(self._journals, self._current)
             cut = Cut(path, self._offset, self.unread_bytes, set_aside(path, self._offset))
+            self._durable_to = self._offset
         else:
             derived_cut = self._cut_derived()
             if derived_cut is None:
@@ -257,23 +307,29 @@ class Series(Generic[Item]):
         self._enter(self.position.sequence)
 
     def append(self, frame: Frame, after: Position) -> None:
-        """Write one commit and, for the log, make it durable. ``recover`` came before, under the same lock.
+        """Write one commit and, for the log, make it durable when that is due. Under the lock, after ``recover``.
 
         A write that fails is taken back, and what was there before stays readable. Raises OSError.
         """
         if self._suspect or self._current is None:
             raise StoreWriteError("an earlier write failed and could not be taken back. Begin a new commit.")
         path = journal_path(self._journals, self._current)
-        data = encode_frame(frame)
+        due = self._durable and time.monotonic() - self._synced_at >= self._sync_every
+        if self._sync_failed or (self._durable and not self._sync_every):
+            # Another process may have died between its write and its fsync. The frame written now says that all before
+            # it was durable.
+            self.settle()
+        data = encode_frame(replace(frame, loose=self._durable and self._durable_to < self._offset))
         try:
-            files.write_at(path, self._offset, data, durable=self._durable)
-            if self._durable and self._offset == 0:
+            files.write_at(path, self._offset, data, durable=due)
+            if due and self._durable_to == 0:
                 # Whoever made the file may have died before its name was durable.
                 files.fsync_directory(self._journals)
         except BaseException:
             # If it cannot be taken back either, the next recover() finds a torn end, or a whole commit that nobody
             # was told of, and takes that in as if another process had written it.
             self._suspect = True
+            self._sync_failed = due
             try:
                 files.truncate(path, self._offset)
                 self._suspect = False
@@ -282,6 +338,38 @@ class Series(Generic[Item]):
             raise
         self._offset += len(data)
         self.position = after
+        if due:
+            self._settled()
+
+    def settle(self, *, rewrite: bool = True) -> None:
+        """Make the commits that were read or written so far durable. Raises OSError.
+
+        After an fsync that failed the system may take lost bytes for written ones, so they are written again; not
+        without the commit lock (``rewrite=False``).
+        """
+        if not self._durable or self._current is None or self._durable_to == self._offset:
+            self._sync_failed = False
+            return
+        path = journal_path(self._journals, self._current)
+        failed, self._sync_failed = self._sync_failed, True
+        if failed:
+            if not rewrite:
+                raise OSError(errno.EIO, "an earlier fsync failed; the next commit writes again what it concerned")
+            data, _ = files.read_from(path, self._durable_to)
+            files.write_at(path, self._durable_to, data[: self._offset - self._durable_to], durable=False)
+        files.sync_file(path)
+        if self._durable_to == 0:
+            files.fsync_directory(self._journals)
+        self._settled()
+
+    def _settled(self) -> None:
+        self._durable_to = self._offset
+        self._synced_at = time.monotonic()
+        self._sync_failed = False
+
+    def is_full(self, seal_bytes: int) -> bool:
+        """Tell whether the live journal is large enough to be sealed."""
+        return self._current is not None and self._offset >= seal_bytes and self.position.sequence > self._current
 
     def seal(self, seal_bytes: int) -> None:
         """Start a new journal when the live one has ``seal_bytes``, and turn older ones into segments.
@@ -290,8 +378,10 @@ class Series(Generic[Item]):
         """
         if self._current is None or self._suspect:
             return
-        if self._offset >= seal_bytes and self.position.sequence > self._current:
-            if not self._durable:
+        if self.is_full(seal_bytes):
+            if self._durable:
+                self.settle()
+            else:
                 files.sync_file(journal_path(self._journals, self._current))
             self._start_journal()
         journals = list_journals(self._journals)
@@ -307,7 +397,6 @@ class Series(Generic[Item]):
             # The crash may have come before the segment's name was durable.
             files.fsync_directory(self._segments)
         else:
-            segments.remove_temporaries(self._segments)
             before = self._starts.get(first)
             if before is None:
                 raise StoreDamagedError(f"the journal {path} continues nothing that was read. Restore from a snapshot.")

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -53,6 +53,11 @@ class Store(Protocol):
         """How many documents were seen here."""
         ...
 
+    @property
+    def lost_rows(self) -> frozenset[int]:
+        """Rows whose documents a damaged store has lost; placeholders stand for them. Else empty."""
+        ...
+
     def refresh(self) -> list[Entry]:
         """Return the entries that came since the last refresh, writing or append here, in order.
 
@@ -90,8 +95,11 @@ class Turn:
     """Whose turn it is to write through one store object, among the threads of one process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The kind that refuses to be released by a thread that has not got it: so it can be released without knowing
+        # whether an interrupt came before or after it was acquired.
+        self._lock = threading.RLock()
         self._owner: tuple[int, int] | None = None
+        self._token: object = None
         self._process = os.getpid()
 
     @contextmanager
@@ -105,23 +113,39 @@ class Turn:
         me = (os.getpid(), threading.get_ident())
         if self._process != me[0]:
             # A forked child: the turn is its parent's, whose threads do not exist here.
-            self._lock, self._owner, self._process = threading.Lock(), None, me[0]
+            self._lock, self._owner, self._token, self._process = threading.RLock(), None, None, me[0]
         if self._owner == me:
             raise StoreError("writing() was entered again inside itself. Make one commit at a time.")
-        lock = self._lock
-        if not lock.acquire(timeout=max(0.0, min(timeout, threading.TIMEOUT_MAX))):
-            raise StoreLockedError(
-                f"another thread of this process was writing for more than {timeout:g} s. Wait for it, or give a "
-                f"longer lock_timeout."
-            )
-        self._owner = me
+        lock, token = self._lock, object()
         try:
+            if not lock.acquire(timeout=max(0.0, min(timeout, threading.TIMEOUT_MAX))):
+                raise StoreLockedError(
+                    f"another thread of this process was writing for more than {timeout:g} s. Wait for it, or give a "
+                    f"longer lock_timeout."
+                )
+            self._owner, self._token = me, token
             yield
         finally:
-            if self._owner == me:
-                self._owner = None
-            lock.release()
+            if self._token is token:
+                self._owner = self._token = None
+            if self._token is None:  # else it was reset, and belongs to somebody else now
+                _release(lock)
+
+    def reset(self) -> bool:
+        """End a turn of this thread that an interrupt kept from ending; tell whether there was one."""
+        if not self.is_mine():
+            return False
+        self._owner = self._token = None
+        _release(self._lock)
+        return True
 
     def is_mine(self) -> bool:
         """Tell whether this thread of this process has the turn."""
         return self._owner == (os.getpid(), threading.get_ident())
+
+
+def _release(lock: threading.RLock) -> None:
+    """Release a lock as often as this thread has acquired it, which may be never."""
+    with suppress(RuntimeError):
+        while True:
+            lock.release()

@@ -211,6 +211,21 @@ class VectorCodec:
         return batch
 
 
+def read_dimensions(folder: Path) -> int | None:
+    """Return the dimensions that the description of an encoder's vectors tells; None when there is none to read."""
+    try:
+        dimensions = json.loads(files.read_from(folder / "meta.json", 0)[0])["dimensions"]
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+    return dimensions if type(dimensions) is int and 1 <= dimensions <= MAX_DIMENSIONS else None
+
+
+def binding_of(frame: frames.Frame) -> tuple[int, bytes]:
+    """Return to which log a checked frame of vectors is bound: how many entries it had, and the digest after them."""
+    _, sequence, digest = _BATCH.unpack_from(frame.body)
+    return sequence, digest
+
+
 class VectorFolder:
     """A series of vectors in ``vectors/<identity>/``; its directory is made by the first append."""
 
@@ -220,10 +235,31 @@ class VectorFolder:
         self._settled = self._check_meta()
         self._series = Series(path / "segments", path / "journal", codec, _START, durable=False)
 
-    def refresh(self) -> list[VectorBatch]:
-        """Return the batches that came since the last refresh or append. Raises as ``Series.read_on``."""
+    def read_on(self) -> None:
+        """Read the batches that came since the last reading or append. Raises as ``Series.read_on``."""
         self._series.read_on()
+
+    def take(self) -> list[VectorBatch]:
+        """Return the batches read since the last call."""
         return self._series.take()
+
+    @property
+    def stops_short(self) -> bool:
+        """Whether the files hold more than was read."""
+        return self._series.stops_short
+
+    def describe_stop(self) -> str:
+        """Say what is in the files that was not read, and what to do."""
+        if self._series.is_waiting:
+            return (
+                f"vectors in {self.path} speak of entries that the log does not hold: the end of the log may be lost. "
+                f"Compare the head digest with one kept elsewhere. The vectors are passed over."
+            )
+        return (
+            f"the vectors in {self.path} are incomplete: after number {self._series.position.sequence}, in "
+            f"{self._series.live_path}, come bytes that are no whole batch or that nothing leads to. They are passed "
+            f"over, and the rows are found by their words alone. embed() makes the vectors again."
+        )
 
     def append(self, batch: VectorBatch) -> Cut | None:
         """Write a batch, under the commit lock; return what was cut off a torn end before. Raises OSError."""
@@ -235,6 +271,10 @@ class VectorFolder:
         after = Position(position.sequence + len(batch), 0, 0, position.digest)
         self._series.append(self.codec.to_frame(batch, position), after)
         return cut
+
+    def is_full(self, seal_bytes: int) -> bool:
+        """Tell whether ``seal`` has something to do."""
+        return self._series.is_full(seal_bytes)
 
     def seal(self, seal_bytes: int) -> None:
         """Seal as ``Series.seal`` does."""

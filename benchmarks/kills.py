@@ -1,0 +1,55 @@
+"""Crash safety by hand: many kills, and many processes at one store for a minute.
+
+    python benchmarks/kills.py kills --count 1000
+    python benchmarks/kills.py processes --seconds 60
+    python benchmarks/kills.py processes --seconds 60 --kill-writers
+
+The same programs run for a shorter time in tests/test_kill.py and tests/test_processes.py. The first thing that is lost,
+half there, doubled or out of order ends the run with an AssertionError; the store is kept then, and its path told.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent / "tests")]
+
+from harness.company import work_together
+from harness.killing import kill_many
+from harness.nursery import nursery
+
+
+def main() -> None:
+    """Run what the arguments name, and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("kills", "processes"))
+    parser.add_argument("--count", type=int, default=1000, help="kills")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of processes together")
+    parser.add_argument("--kill-writers", action="store_true", help="kill writers at random and start new ones")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mempp-kills-"))
+    print(f"seed {options.seed}, stores in {folder}")
+    began = time.monotonic()
+    with nursery() as server:
+        if options.what == "kills":
+            figures = kill_many(server, folder, options.count, options.seed, tell)
+        else:
+            figures = work_together(
+                server, folder / "store", options.seconds, seed=options.seed, kill_writers=options.kill_writers
+            )
+    print(f"\nnothing lost in {time.monotonic() - began:.0f} s")
+    for name, number in sorted(figures.items()):
+        print(f"{number:10,}  {name}")
+
+
+def tell(done: int, figures: Counter[str]) -> None:
+    """Say how far it is."""
+    print(f"\r{done:,} kills, {figures['rows acknowledged']:,} rows", end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""What of the projection is cached in `cache/`, and how it comes back.
+
+    indexes    postings of texts and labels; bound to a position of the log by its chain digest
+    graph      links of the HNSW graph; bound to the vectors that it was made for by their digest
+
+The log stays the only truth: texts, dates and states are always read from it, vectors from their files. A cache of an
+earlier state is extended by what came since. Whatever cannot be used is built anew, and a log message says so.
+Documents' content keys, by which repeats are recognised, are computed when the first document is added.
+"""
+
+import logging
+import unicodedata
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.errors import InputError
+from mempp.indexes import LexicalIndex, TagIndex
+from mempp.indexes.analysis import ANALYSIS_VERSION
+from mempp.indexes.hnsw import GRAPH_VERSION
+from mempp.indexes.links import Links
+from mempp.progress import Progress, reporter
+from mempp.projection import Projection
+from mempp.storage import DOCUMENT, DiskStore, Entry, Store
+from mempp.storage.cache import CACHE, Blob, CacheFolder
+from mempp.storage.codec import give_back
+from mempp.storage.entries import canonical_bytes, chain
+
+INDEXES = "indexes"
+GRAPH = "graph"
+
+WORTH_ROWS = 256
+"""Fewer rows are analysed faster than it is worth to write a file for them."""
+WORTH_SHARE = 20
+"""Caches are written again when the rows that they lack are one in so many of those that they hold."""
+
+_logger = logging.getLogger("mempp.cache")
+
+
+class Caches:
+    """The caches of one opened store; of a store in memory there are none."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._folder = CacheFolder(store.path / CACHE, store.store_id) if isinstance(store, DiskStore) else None
+        self._covered = 0  # rows that the cache of the indexes holds
+        self.graphs = None if self._folder is None else KeptGraphs(self._folder, writable=not store.read_only)
+        """Where the projection's vector index keeps its graph."""
+
+    def begin(self, projection: Projection, entries: Sequence[Entry], progress: Progress = False) -> None:
+        """Apply all entries of the log to a new projection, with the help of the caches.
+
+        Args:
+            projection: the projection; nothing was applied to it.
+            entries: what the store's first refresh returned, just now.
+            progress: how to show the building of what the caches do not hold, where that takes long.
+        """
+        give_back()
+        restored = self._restored(entries)
+        self._covered = 0
+        if restored is not None:
+            projection.restore(*restored)
+            self._covered = len(restored[0])
+        lacking = sum(entry.kind == DOCUMENT for entry in entries) - self._covered
+        if not self._is_worth(lacking):
+            projection.apply(entries)
+            return
+        which = "no usable cache holds" if restored is None else f"came after the {self._covered} in the cache"
+        _logger.info("indexing the texts and labels of %d rows of %s, which %s", lacking, self._store.path, which)
+        with reporter(progress, "indexing", lacking) as done:
+            projection.apply(entries, analysed=done)
+        self.save(projection)
+
+    def save(self, projection: Projection) -> None:
+        """Write the caches when they lack enough to be worth it. Never fails; only for the thread that applies."""
+        store, folder = self._store, self._folder
+        if folder is None or store.read_only or not self._is_worth(len(projection) - self._covered):
+            return
+        if projection.last_sequence + 1 != store.next_sequence:
+            return  # the store has read more than was applied: its digest is that of another state
+        indexes = projection.indexes
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, index in (("texts", indexes.lexical), ("labels", indexes.tags)):
+            arrays |= {f"{name}.{part}": array for part, array in index.arrays().items()}
+        blob = Blob(store.next_sequence, bytes.fromhex(store.head_digest), arrays, {"rows": len(projection)})
+        if folder.write(INDEXES, _version(), blob):
+            self._covered = len(projection)
+
+    def _is_worth(self, lacking: int) -> bool:
+        return lacking >= max(WORTH_ROWS, self._covered // WORTH_SHARE)
+
+    def _restored(self, entries: Sequence[Entry]) -> tuple[LexicalIndex, TagIndex] | None:
+        """The indexes of the first rows, if a cache holds them that was made of this log."""
+        if self._folder is None or not isinstance(self._store, DiskStore):
+            return None
+        blob = self._folder.read(INDEXES, _version())
+        if blob is None:
+            return None
+        if _digest_at(self._store, entries, blob.sequence) != blob.digest:
+            _logger.info("the cache of the indexes of %s was made of another log and is passed over", self._store.path)
+            return None
+        rows = sum(entry.kind == DOCUMENT for entry in entries[: blob.sequence])
+        try:
+            lexical = LexicalIndex.from_arrays(_part(blob.arrays, "texts"))
+            tags = TagIndex.from_arrays(_part(blob.arrays, "labels"))
+            if not len(lexical) == len(tags) == rows:
+                raise InputError(f"it holds {len(lexical)} texts and {len(tags)} rows of labels of {rows} rows")
+        except InputError as error:
+            _logger.warning("the cache of the indexes of %s is passed over: %s", self._store.path, error)
+            return None
+        return lexical, tags
+
+
+class KeptGraphs:
+    """The cache of an HNSW graph, as `mempp.indexes.hnsw.GraphKeeper` wants it."""
+
+    def __init__(self, folder: CacheFolder, *, writable: bool) -> None:
+        self._folder = folder
+        self._writable = writable
+
+    def load(self) -> Links | None:
+        """The links that were kept, if any; whether they fit the vectors is for the index to find out."""
+        blob = self._folder.read(GRAPH, GRAPH_VERSION)
+        if blob is None:
+            return None
+        try:
+            return Links(
+                level_0=np.asarray(blob.arrays["level_0"], np.uint32),
+                upper=np.asarray(blob.arrays["upper"], np.uint32),
+                levels=np.asarray(blob.arrays["levels"], np.int32),
+                labels=np.asarray(blob.arrays["labels"], np.int64),
+                entry=int(blob.facts["entry"]),
+                digest=str(blob.facts["digest"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            _logger.warning("the cache of a graph in %s is passed over: %r", self._folder.path, error)
+            return None
+
+    def keep(self, links: Links) -> None:
+        """Keep these links, if the store is writable."""
+        if self._writable:
+            arrays = {name: getattr(links, name) for name in ("level_0", "upper", "levels", "labels")}
+            facts = {"entry": links.entry, "digest": links.digest}
+            self._folder.write(GRAPH, GRAPH_VERSION, Blob(0, b"", arrays, facts))
+
+
+def _digest_at(store: DiskStore, entries: Sequence[Entry], sequence: int) -> bytes | None:
+    """The chain digest after the first `sequence` entries; None when there are fewer, or it cannot be told.
+
+    Files tell it after each segment and each commit in a journal; within a segment it is computed from its beginning.
+    """
+    before = [mark for mark in store.marks if mark.sequence <= sequence]
+    if sequence > len(entries) or not before or store.marks[0].sequence:
+        return None
+    digest = before[-1].digest
+    for entry in entries[before[-1].sequence : sequence]:
+        digest = chain(digest, canonical_bytes(entry))
+    return digest
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
+
+
+def _version() -> str:
+    """Whatever decides what terms a text has: the analysis, Python's tables of characters, Tantivy's."""
+    try:
+        tantivy = version("tantivy")
+    except PackageNotFoundError:  # found on the path, but not installed
+        tantivy = "unknown"
+    return f"analysis {ANALYSIS_VERSION}, unicode {unicodedata.unidata_version}, tantivy {tantivy}"

@@ -1,0 +1,185 @@
+"""An opened store and everything derived from it, kept in step: log, projection, vectors, caches.
+
+`Memory` is the public face of it. Writers take turns; a thread that asks takes a view of the projection and needs no
+turn.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from mempp.caching import Caches
+from mempp.dates import DateLike, to_microseconds
+from mempp.embedding import Embedder
+from mempp.encoders import Encoder
+from mempp.errors import MemppError, StoreClosedError, StoreReadOnlyError
+from mempp.progress import Progress
+from mempp.projection import Projection, Repeats
+from mempp.storage import Entry, Store
+
+
+class Engine:
+    """One opened store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        encoder: str | Path | Encoder | None,
+        repeats: Repeats,
+        exact_up_to: int,
+        progress: Progress,
+        at: DateLike | int | None,
+    ) -> None:
+        """Read the log, build or restore what is derived from it, and read the vectors.
+
+        Args:
+            store: the store; nothing was read of it yet.
+            encoder: as in `mempp.open`.
+            repeats: as in `mempp.open`.
+            exact_up_to: as in `mempp.open`.
+            progress: how to show the building of indexes, where that takes long.
+            at: stay at the state of this moment or sequence number; the store must be open for reading only.
+        """
+        self.store = store
+        self._at: int | None = None
+        self._at_is_sequence = False
+        if isinstance(at, int) and not isinstance(at, bool):
+            self._at, self._at_is_sequence = at, True
+        elif at is not None:
+            self._at = to_microseconds(at, "at", bare_date="end")
+        self._caches = Caches(store)
+        self._new_projection = partial(Projection, repeats=repeats, exact_up_to=exact_up_to, graphs=self._caches.graphs)
+        self._writer = threading.RLock()
+        self._process = os.getpid()
+        self._closed = False
+        # True while entries may have been taken from the store that the projection does not have yet. An interrupt
+        # (Ctrl-C) in between leaves it True, and the next turn builds the projection anew.
+        self._behind = False
+        self.projection = self._new_projection()
+        self._begin(self.projection, progress)
+        self.embedder = Embedder(store, self.projection, encoder)
+
+    def _begin(self, projection: Projection, progress: Progress = False) -> None:
+        entries = self.store.refresh()
+        if self._at is None:
+            self._caches.begin(projection, entries, progress)
+        else:
+            projection.apply(self._up_to_then(entries))  # caches are of the whole log
+        projection.lost_rows = self.store.lost_rows
+
+    def _up_to_then(self, entries: list[Entry]) -> list[Entry]:
+        if self._at is None:
+            return entries
+        if self._at_is_sequence:
+            return [entry for entry in entries if entry.sequence <= self._at]
+        return [entry for entry in entries if entry.ingested_at <= self._at]
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def commit(self, build: Callable[[], list[Entry]]) -> list[Entry]:
+        """One commit: take in what others wrote, build the entries on that state, append them durably, apply them."""
+        with self.commit_lock():
+            entries = build()
+            committed = self.store.append(entries) if entries else []
+            self.projection.apply(committed)
+        return committed
+
+    @contextmanager
+    def commit_lock(self) -> Iterator[None]:
+        """This thread's and this process's turn to write, with all taken in that others wrote."""
+        self.check_writable()
+        with self._turn(), self.store.writing() as others:
+            self._take_in(others)
+            yield
+
+    def refresh(self) -> int:
+        """Take in what other processes wrote since; return how many entries came."""
+        with self._turn():
+            entries = self._up_to_then(self.store.refresh())
+            self._take_in(entries)
+        return len(entries)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """This thread's turn to change the projection; what an interrupt cut short before is made good first."""
+        self.check_open()
+        with self._writer:
+            self.check_open()
+            self._catch_up()
+            self._behind = True
+            try:
+                yield
+            except MemppError:
+                # Told by the store, or by what was to be built: nothing was taken or appended that was not applied.
+                self._behind = False
+                raise
+            self._behind = False
+
+    def _take_in(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self.projection.apply(entries)
+        self.embedder.take_in(self.embedder.read_new())
+
+    def _catch_up(self) -> None:
+        """Build the projection anew where an interrupt has left it behind the store."""
+        if self._behind:
+            self.store.rewind()
+            projection = self._new_projection()
+            self._begin(projection)
+            embedder = self.embedder.over(projection)
+            self.projection.close()
+            self.projection, self.embedder = projection, embedder
+            self._behind = False
+
+    # -- the object itself ----------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise StoreClosedError after `close`; in a forked child, get over the threads that did not come along."""
+        if self._closed:
+            raise StoreClosedError("this memory is closed; open the store again with mempp.open()")
+        if self._process != os.getpid():
+            self._after_fork()
+
+    def check_writable(self) -> None:
+        """Raise StoreClosedError or StoreReadOnlyError where nothing can be written."""
+        self.check_open()
+        if self.store.read_only:
+            where = "the store" if self.store.path is None else f"the store {str(self.store.path)!r}"
+            raise StoreReadOnlyError(f"{where} is open for reading only; open it without read_only=True and at=")
+
+    def _after_fork(self) -> None:
+        """A lock that another thread of the parent held stays locked here, where that thread does not exist."""
+        self._process = os.getpid()
+        in_use = not self._writer.acquire(blocking=False)
+        if in_use:
+            self._writer = threading.RLock()
+        else:
+            self._writer.release()
+        if not self.projection.renew_lock_after_fork() or in_use:
+            self._behind = True
+            with self._writer:
+                self._catch_up()
+
+    def close(self) -> None:
+        """Release files and threads. Closing twice does nothing."""
+        if self._process != os.getpid():
+            self._closed = True  # the files and threads are the parent's
+            return
+        with self._writer:
+            if not self._closed:
+                self._closed = True
+                try:
+                    if not self._behind and self._at is None:
+                        self._caches.save(self.projection)
+                finally:
+                    self.projection.close()
+                    self.store.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed

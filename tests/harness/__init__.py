@@ -1,0 +1,1 @@
+"""Programs that tests run as processes of their own, and a reader of stores that shares no code with mempp."""
