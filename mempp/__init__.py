@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from mempp.projection import Repeats
     from mempp.recall import Explanation, Hit
     from mempp.statistics import Statistics
-    from mempp.storage import DamageWarning, Sync, TornTailWarning
+    from mempp.storage import CompactReport, DamageWarning, Sync, TornTailWarning, VerifyReport
+    from mempp.storage.snapshots import RestoreReport, SnapshotReport
 
 try:
     __version__ = version("mempp")
@@ -58,6 +59,7 @@ __all__ = [
     "Annotation",
     "Change",
     "Changes",
+    "CompactReport",
     "DamageWarning",
     "DirectoryEncoder",
     "Document",
@@ -79,8 +81,10 @@ __all__ = [
     "NotAStoreError",
     "OpenAIEncoder",
     "Record",
+    "RestoreReport",
     "RowNotFoundError",
     "Settings",
+    "SnapshotReport",
     "State",
     "Statistics",
     "StoreClosedError",
@@ -91,14 +95,17 @@ __all__ = [
     "StoreVersionError",
     "StoreWriteError",
     "TornTailWarning",
+    "VerifyReport",
     "in_memory",
     "open",
     "preset",
+    "restore",
 ]
 
 _LOADED_WHEN_USED = {
     "Change": "mempp.history",
     "Changes": "mempp.history",
+    "CompactReport": "mempp.storage",
     "DamageWarning": "mempp.storage",
     "DirectoryEncoder": "mempp.encoders",
     "Encoder": "mempp.encoders",
@@ -111,8 +118,11 @@ _LOADED_WHEN_USED = {
     "Memory": "mempp.memory",
     "MiniLM": "mempp.encoders",
     "OpenAIEncoder": "mempp.encoders",
+    "RestoreReport": "mempp.storage.snapshots",
+    "SnapshotReport": "mempp.storage.snapshots",
     "Statistics": "mempp.statistics",
     "TornTailWarning": "mempp.storage",
+    "VerifyReport": "mempp.storage",
 }
 
 
@@ -209,3 +219,22 @@ def in_memory(
     from mempp.storage import MemoryStore
 
     return Memory(MemoryStore(), encoder=encoder, settings=settings, repeats=repeats, exact_up_to=exact_up_to)
+
+
+def restore(source: str | PathLike[str], to: str | PathLike[str], *, filesystem: Any = None) -> "RestoreReport":
+    """Make a store of a snapshot. It appears at `to` whole and checked, or not at all.
+
+    Args:
+        source: the directory or the .tar file that `Memory.snapshot` made; a path or a URI.
+        to: a directory that does not exist or is empty.
+        filesystem: a filesystem of pyarrow.fs or fsspec; `source` is then a path on it.
+
+    Raises:
+        NotAStoreError: there is no snapshot at `source`, or `to` is not empty.
+        StoreDamagedError: the snapshot is incomplete or altered; the message names the file.
+        StoreVersionError: it is of a newer format.
+        StoreError: it cannot be read, or `to` cannot be written.
+    """
+    from mempp.storage.snapshots import restore_snapshot
+
+    return restore_snapshot(source, to, filesystem=filesystem)

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from mempp.errors import InputError
+from mempp.projection import Projection, key_of
 from mempp.records import AddReport, CheckedDocument, Document, check_document
 from mempp.storage import Entry
 
@@ -23,6 +24,39 @@ def report(row_ids: Sequence[int | None], new: Sequence[int]) -> AddReport:
     return AddReport(
         row_ids=tuple(row_ids), new_row_ids=tuple(new), repeated=len(row_ids) - len(new) - empty, empty=empty
     )
+
+
+class Plan:
+    """Which documents of a batch become rows, and which are there already."""
+
+    def __init__(self) -> None:
+        self.new: list[Entry] = []
+        """An entry for each document that is to become a row."""
+        self._places: list[int | None] = []  # a row that is there already, or -1 - (place in `new`)
+
+    def make(self, batch: Sequence[CheckedDocument], projection: Projection) -> None:
+        """Decide, on the state that the commit will follow."""
+        place_of_key: dict[bytes, int] = {}
+        for document in batch:
+            if not document.text.strip():
+                self._places.append(None)
+                continue
+            key = key_of(document, projection.repeats)
+            place = projection.repeat_of(key)
+            if place is None:
+                place = place_of_key.get(key)
+            if place is None:
+                place = place_of_key[key] = -1 - len(self.new)
+                self.new.append(document_entry(document))
+            self._places.append(place)
+
+    def rows(self, new_row_ids: Sequence[int]) -> list[int | None]:
+        """The row of each document of the batch; None for an empty text.
+
+        Args:
+            new_row_ids: the rows that the entries in `new` became.
+        """
+        return [new_row_ids[-1 - place] if place is not None and place < 0 else place for place in self._places]
 
 
 def document_entry(document: CheckedDocument) -> Entry:

@@ -5,6 +5,7 @@ A document goes add → log (durable) → encoder → indexes. A question goes s
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack, get_args
@@ -12,7 +13,7 @@ from typing import Any, Self, Unpack, get_args
 import numpy as np
 
 from mempp import evidence as evidence_module
-from mempp import state_entries
+from mempp import state_entries, upkeep
 from mempp.dates import DateLike
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
@@ -20,15 +21,16 @@ from mempp.engine import Engine
 from mempp.errors import InputError, MemppError, quoted
 from mempp.evidence import Evidence
 from mempp.history import Changes, History, TimeLine, changes_between, history_of
-from mempp.ingest import BATCH_SIZE, DocumentLike, batches, document_entry, report
+from mempp.ingest import BATCH_SIZE, DocumentLike, Plan, batches, report
 from mempp.progress import Progress, reporter
-from mempp.projection import Projection, Repeats, View, key_of
+from mempp.projection import Projection, Repeats, View
 from mempp.recall import Bounds, Hit, check_question, read
 from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document, plain_text
 from mempp.settings import EvidenceStyle, Settings, check_choice, from_environment, layered
 from mempp.state_entries import checked_row
 from mempp.statistics import Statistics, statistics_of
-from mempp.storage import Entry, Store
+from mempp.storage import CompactReport, Entry, Store, VerifyReport
+from mempp.storage.snapshots import SnapshotReport
 
 
 class Memory:
@@ -171,28 +173,15 @@ class Memory:
 
     def _store_batch(self, batch: Sequence[CheckedDocument]) -> tuple[list[int | None], list[int]]:
         """Commit the documents of a batch that are new; give the row of each, and the new rows."""
-        drafts: list[Entry] = []
-        places: list[int | None] = []  # a row that is there already, or -1 - (place among the drafts)
+        plan = Plan()
 
         def build() -> list[Entry]:
-            place_of_key: dict[bytes, int] = {}
-            for document in batch:
-                if not document.text.strip():
-                    places.append(None)
-                    continue
-                key = key_of(document, self._projection.repeats)
-                place = self._projection.repeat_of(key)
-                if place is None:
-                    place = place_of_key.get(key)
-                if place is None:
-                    place = place_of_key[key] = -1 - len(drafts)
-                    drafts.append(document_entry(document))
-                places.append(place)
-            return [*self._embedder.registration(), *drafts] if drafts else []
+            plan.make(batch, self._projection)
+            return [*self._embedder.registration(), *plan.new] if plan.new else []
 
         committed = self._engine.commit(build)
         new = [entry.row_id for entry in committed if entry.kind == "document" and entry.row_id is not None]
-        return [new[-1 - place] if place is not None and place < 0 else place for place in places], new
+        return plan.rows(new), new
 
     def embed(self, *, progress: Progress = False) -> int:
         """Embed every row that has no vector yet, in batches; return how many were embedded.
@@ -399,6 +388,52 @@ class Memory:
         """Counts of what the store holds."""
         self._engine.check_open()
         return statistics_of(self._projection, self._store, self._embedder)
+
+    # -- proof and copies -----------------------------------------------------------------------------------------
+
+    @property
+    def head_digest(self) -> str:
+        """Digest of the hash chain after the last entry known here, 64 hex digits; keep it elsewhere as proof."""
+        return self._store.head_digest
+
+    def verify(self, *, expect: str | None = None) -> VerifyReport:
+        """Check the whole store: the hash chain over every entry, every page, row ids, vectors. See `VerifyReport`.
+
+        Args:
+            expect: a head digest that was kept elsewhere; the chain must have had it at some point. Only this shows
+                that nothing was cut off the end.
+
+        Raises:
+            InputError: `expect` is no digest.
+            StoreError: a file cannot be read. What is damaged is told in the report.
+        """
+        self._engine.check_open()
+        return upkeep.verify(self._store, expect)
+
+    def snapshot(self, path: str | PathLike[str], *, filesystem: Any = None, derived: bool = True) -> SnapshotReport:
+        """Copy the store as it stands at one commit, while others read and write it; `mempp.restore` brings it back.
+
+        Args:
+            path: a directory, new or with an earlier snapshot of this store, to which only what is new is copied; or a
+                file whose name ends in .tar. A path, or a URI that pyarrow or fsspec knows.
+            filesystem: a filesystem of pyarrow.fs or fsspec; `path` is then a path on it.
+            derived: whether vectors come along; without them, `embed()` makes them again.
+
+        Raises:
+            InputError, NotAStoreError, StoreError: the target cannot take it.
+            StoreDamagedError: the store is damaged.
+        """
+        self._engine.check_open()
+        return upkeep.snapshot(self._store, path, filesystem, derived)
+
+    def compact(self) -> CompactReport:
+        """Merge small sealed segments into larger new ones: same entries, same chain. Others go on reading meanwhile.
+
+        Raises:
+            StoreError: the store is damaged, locked by another process, or cannot be written.
+        """
+        self._engine.check_writable()
+        return upkeep.compact(self._store)
 
     def __len__(self) -> int:
         """How many rows there are, in any state."""

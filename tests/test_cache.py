@@ -272,8 +272,8 @@ def test_read_only_writes_nothing(store):
 def test_no_cache_without_a_directory():
     with mempp.in_memory(encoder=ENCODER) as memory:
         memory.add_many(documents(range(60)))
-        assert memory._caches.graphs is None
-        memory._caches.save(memory._projection)
+        assert memory._engine._caches.graphs is None
+        memory._engine._caches.save(memory._projection)
 
 
 def test_written_at_opening_and_at_closing_when_enough_is_lacking(store, monkeypatch):
@@ -335,7 +335,7 @@ def test_what_dead_writers_left_is_removed_and_what_living_write_is_not(tmp_path
 def test_an_interrupted_projection_is_not_cached(store):
     with opened(store) as memory:
         memory.add_many(documents(range(100, 130)))
-        memory._behind = True
+        memory._engine._behind = True
         before = (store / "cache" / "indexes.cache").read_bytes()
     assert (store / "cache" / "indexes.cache").read_bytes() == before
 
@@ -475,7 +475,11 @@ def test_unsound_links_never_reach_the_native_code(made, monkeypatch):
     unsound += [replace(kept, entry=3000), replace(kept, entry=-1), replace(kept, entry=ground)]
     unsound += [replace(kept, level_0=kept.level_0[:, :-1]), replace(kept, upper=kept.upper[:-1])]
     unsound.append(replace(kept, digest="0" * 64))
-    monkeypatch.setattr(hnswlib, "Index", None)
+
+    def refuses(*arguments, **more):
+        raise AssertionError("unsound links were taken for sound")
+
+    monkeypatch.setattr(hnswlib, "Index", refuses)
     for wrong in unsound:
         assert load(vectors, wrong) is None
     assert load(vectors[:2999], kept) is None

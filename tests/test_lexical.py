@@ -81,8 +81,8 @@ def corpus() -> list[str]:
 def test_equals_a_full_scan_in_200_random_scopes(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "_BLOCK", 700)  # several blocks, the last one short
     monkeypatch.setattr(postings, "_SMALLEST_MERGE", 10_000)  # a merged base and a tail
-    index = index_of(corpus[:2_500])
-    index.add(corpus[2_500:])
+    index = index_of(corpus[:4_000])
+    index.add(corpus[4_000:])
     assert len(index._postings._state.rows)
     assert index._postings._in_tail
     analysed = [terms(text) for text in corpus]

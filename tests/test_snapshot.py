@@ -520,16 +520,41 @@ def test_segments_compacted_away_while_they_are_copied(
             assert len(list_segments(restored / "log")) == len(list_segments(tmp_path / "s" / "log"))
 
 
+def test_the_commit_lock_is_the_last_resort(tmp_path: Path, store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it first; with it once files have changed too fast several times; never for a reader."""
+    held: list[bool] = []
+
+    def unsettled(captured: Any, *rest: Any) -> Any:
+        if len(held) < 7:
+            raise capturing.UnsettledError("just sealed")
+        return capturing.survey(captured, *rest)
+
+    def capture(root: Path, *, derived: bool) -> Any:
+        with mempp.storage.lock.nobody_writing(root / "lock") as quiet:
+            held.append(not quiet)
+        return capturing.capture(root, derived=derived)
+
+    monkeypatch.setattr(write, "survey", unsettled)
+    monkeypatch.setattr(write, "capture", capture)
+    write_snapshot(DiskStore(tmp_path / "s", read_only=True), tmp_path / "a")
+    assert held == [False] * 7
+    held.clear()
+    with pytest.raises(errors.StoreDamagedError, match="just sealed"):
+        write_snapshot(store, tmp_path / "c")
+    assert held == [False] * 5 + [True]
+
+
 # --- damage -------------------------------------------------------------------------------------------------------
 
 
-def outcome(source: Path, to: Path) -> str | None:
-    """What the restored store holds, as one text; None when it was refused with an error of ours."""
+def outcome(source: Path, to: Path) -> str:
+    """What the restored store holds, as one text; or why it was refused."""
     try:
         restore_snapshot(source, to)
-    except errors.StoreError:
-        assert not to.exists()
-        return None
+    except errors.StoreError as error:
+        if to.exists():
+            pytest.fail("it was refused and is there")
+        return f"refused: {error}"
     try:
         return repr((tree(to), read(to)))
     finally:
@@ -550,9 +575,30 @@ def test_every_sampled_bit_flip_in_a_directory(tmp_path: Path, store: DiskStore,
         flipped = bytearray(data)
         flipped[place // 8] ^= 1 << place % 8
         path.write_bytes(flipped)
-        assert outcome(snap, tmp_path / "r") is None, (path, place)
+        found = outcome(snap, tmp_path / "r")
+        assert found.startswith("refused"), (path, place)
+        assert path.name in found
         path.write_bytes(data)
     assert outcome(snap, tmp_path / "r") == whole
+
+
+def test_a_flip_in_every_byte_of_a_manifest(tmp_path: Path, store: DiskStore) -> None:
+    write_snapshot(store, tmp_path / "snap")
+    whole = (tmp_path / "snap" / "snapshot.json").read_bytes()
+    chooser = random.Random(6)
+    for place in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << chooser.randrange(8)
+        with pytest.raises(errors.StoreError, match="the place"):
+            manifest.decode(bytes(flipped), "the place")
+    for data in (
+        whole + b"\n",
+        whole[:-1],
+        b" " + whole,
+        whole.replace(b'{\n "digest"', b'{\n "rows": 1,\n "digest"', 1),
+    ):
+        with pytest.raises(errors.StoreDamagedError, match="digest"):
+            manifest.decode(data, "the place")
 
 
 def test_every_sampled_bit_flip_and_length_of_a_tar(tmp_path: Path, store: DiskStore, no_sync: None) -> None:
@@ -565,7 +611,7 @@ def test_every_sampled_bit_flip_and_length_of_a_tar(tmp_path: Path, store: DiskS
         flipped = bytearray(data)
         flipped[place // 8] ^= 1 << place % 8
         tar.write_bytes(flipped)
-        assert outcome(tar, tmp_path / "r") is None, place
+        assert outcome(tar, tmp_path / "r").startswith("refused"), place
     for size in {*range(0, len(data), 512), *chooser.sample(range(len(data)), 100), len(data) - 1}:
         tar.write_bytes(data[:size])
         refuse(errors.StoreDamagedError, "truncated|empty", tar, tmp_path / "r")

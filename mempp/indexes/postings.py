@@ -65,7 +65,7 @@ class Postings:
         """Note that `row`, higher than every row before, holds each term so many times."""
         tail = self._state.tail
         for term, count in counts.items():
-            number = self._numbers[term]
+            number = self._numbers.setdefault(term, len(self._numbers))
             pair = array("I", (row, count))
             postings = tail.get(number)
             if postings is None:

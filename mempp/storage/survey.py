@@ -285,7 +285,8 @@ def _row_groups(codec: EntryCodec, parquet: Any, before: Position, after: Positi
             digests = _digests(items, position.digest) if position is not None else []
             yield Piece(file, items, _first_row(items), digests)
             if position is not None:
-                position = replace(reached, digest=digests[-1])
+                # the next group may go on with the same commit
+                position = replace(reached, stamp=reached.stamp - 1, digest=digests[-1])
         except StoreVersionError:
             raise
         except segments.UNREADABLE as error:
