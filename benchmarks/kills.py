@@ -1,12 +1,16 @@
-"""Crash safety by hand: many kills, and many processes at one store for a minute.
+"""Crash safety by hand: many kills, many processes at one store for a minute, and damaged files.
 
     python benchmarks/kills.py kills --count 1000
     python benchmarks/kills.py processes --seconds 60
     python benchmarks/kills.py processes --seconds 60 --kill-writers
+    python benchmarks/kills.py damage --count 500
 
-The same programs run for a shorter time in tests/test_kill.py and tests/test_processes.py. The first thing that is lost,
-half there, doubled or out of order ends the run with an AssertionError; the store is kept then, and its path told.
+The same programs run for a shorter time in tests/test_kill.py, tests/test_processes.py and tests/test_damage.py. The
+first thing that is lost, half there, doubled or out of order ends the run with an AssertionError; the store is kept
+then, and its path told.
 """
+
+# ruff: noqa: E402
 
 import argparse
 import sys
@@ -18,15 +22,16 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent / "tests")]
 
 from harness.company import work_together
+from harness.damaging import KINDS, damage_all
 from harness.killing import kill_many
-from harness.nursery import nursery
+from harness.nursery import Nursery, nursery
 
 
 def main() -> None:
     """Run what the arguments name, and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("kills", "processes"))
-    parser.add_argument("--count", type=int, default=1000, help="kills")
+    parser.add_argument("what", choices=("kills", "processes", "damage"))
+    parser.add_argument("--count", type=int, default=1000, help="kills, or flipped bits of each kind of file")
     parser.add_argument("--seconds", type=float, default=60.0, help="of processes together")
     parser.add_argument("--kill-writers", action="store_true", help="kill writers at random and start new ones")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -37,6 +42,8 @@ def main() -> None:
     with nursery() as server:
         if options.what == "kills":
             figures = kill_many(server, folder, options.count, options.seed, tell)
+        elif options.what == "damage":
+            figures = damage(server, folder, options.count, options.seed)
         else:
             figures = work_together(
                 server, folder / "store", options.seconds, seed=options.seed, kill_writers=options.kill_writers
@@ -44,6 +51,16 @@ def main() -> None:
     print(f"\nnothing lost in {time.monotonic() - began:.0f} s")
     for name, number in sorted(figures.items()):
         print(f"{number:10,}  {name}")
+
+
+def damage(server: Nursery, folder: Path, flips: int, seed: int) -> Counter[str]:
+    """Damage each kind of file so often; return how often came what, by kind."""
+    figures: Counter[str] = Counter()
+    for kind in KINDS:
+        counts, faults = damage_all(server, folder / kind.replace(" ", "-"), kind, flips, seed)
+        assert not faults, faults
+        figures.update({f"{kind}: {outcome}": count for outcome, count in counts.items()})
+    return figures
 
 
 def tell(done: int, figures: Counter[str]) -> None:

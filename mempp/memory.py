@@ -24,8 +24,8 @@ from mempp.history import Changes, History, TimeLine, changes_between, history_o
 from mempp.ingest import BATCH_SIZE, DocumentLike, Plan, batches, report
 from mempp.progress import Progress, reporter
 from mempp.projection import Projection, Repeats, View
-from mempp.recall import Bounds, Hit, check_question, read
-from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document, plain_text
+from mempp.recall import Bounds, Hit, check_question, question_text, read
+from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document
 from mempp.settings import EvidenceStyle, Settings, check_choice, from_environment, layered
 from mempp.state_entries import checked_row
 from mempp.statistics import Statistics, statistics_of
@@ -298,7 +298,7 @@ class Memory:
         """Answer several questions on one and the same state of the record; otherwise as `recall`."""
         if isinstance(questions, str) or not isinstance(questions, Iterable):
             raise InputError(f"recall_many takes several questions, got {quoted(questions)}; for one use recall")
-        asked = [_question_text(question) for question in questions]
+        asked = [question_text(question) for question in questions]
         chosen = self.settings_for(k, settings)
         view = self._view(bounds)
         return [self._answer(question, view, chosen) for question in asked]
@@ -491,11 +491,3 @@ class Memory:
 
     def _row(self, row: object, name: str) -> int:
         return checked_row(row, name, len(self))
-
-
-def _question_text(question: object) -> str:
-    if not isinstance(question, str):
-        raise InputError(f"a question must be text, not {type(question).__name__}: {quoted(question)}")
-    if not question.strip():
-        raise InputError("the question is empty; ask with at least one word")
-    return plain_text(question, "the question")

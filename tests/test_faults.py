@@ -391,11 +391,13 @@ class Choice:
     def __repr__(self) -> str:
         return f"data {self.data}, names {self.names}, seed {self.seed}"
 
-    def data_of(self, kind: str, payload: Any, chooser: random.Random) -> list[tuple[int, bytes]]:
+    def data_of(self, payload: Any, chooser: random.Random, *, is_last: bool) -> list[tuple[int, bytes]]:
         """The parts of a write that reach the disk. Nothing for a change of size that does not."""
         offset, data = payload
         if self.data == "none":
             return []
+        if self.data == "last":
+            return [(offset, data if is_last else bytes(len(data)))]
         if self.data == "all":
             return [(offset, data)]
         if self.data == "zeros":
@@ -412,6 +414,7 @@ CHOICES = [
     Choice("none", "none"),
     Choice("all", "none"),
     Choice("zeros", "all"),
+    Choice("last", "all"),
     Choice("half", "random", 1),
     Choice("random", "all", 2),
     Choice("random", "random", 3),
@@ -431,6 +434,7 @@ def rebuild(recorder: Recorder, upto: int, choice: Choice, target: Path) -> bool
             synced_file[operation[1]] = number
         elif operation[0] == "sync directory":
             synced_directory[operation[1]] = number
+    last_write = max((number for number, one in enumerate(operations) if one[0] == "write"), default=-1)
     content: dict[int, bytearray] = {}
     names: dict[Path, dict[str, Any]] = {}
     lost_names: set[Path] = set()
@@ -439,11 +443,15 @@ def rebuild(recorder: Recorder, upto: int, choice: Choice, target: Path) -> bool
             data = content.setdefault(operation[1], bytearray())
             safe = number < synced_file.get(operation[1], -1)
             if operation[0] == "size":
-                if safe or choice.data in ("all", "half") or (choice.data == "random" and chooser.random() < 0.5):
+                if (
+                    safe
+                    or choice.data in ("all", "half", "last")
+                    or (choice.data == "random" and chooser.random() < 0.5)
+                ):
                     del data[operation[2] :]
                     data += bytes(operation[2] - len(data))
                 continue
-            parts = [operation[2:4]] if safe else choice.data_of("write", operation[2:4], chooser)
+            parts = [operation[2:4]] if safe else choice.data_of(operation[2:4], chooser, is_last=number == last_write)
             for offset, part in parts:
                 data += bytes(max(0, offset - len(data)))
                 data[offset : offset + len(part)] = part
@@ -545,18 +553,27 @@ def test_power_is_lost_after_a_writer_died_and_another_took_over(work: Path, mon
                 with pytest.raises(Crash):
                     script.run()
             second = DiskStore(root / "s", seal_bytes=1 << 20)
+            took_over = len(recorder.operations)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TornTailWarning)
                 with second.writing() as entries:
                     written = second.append([Entry("document", text="after"), Entry("document", text="after")])
+                    done = len(recorder.operations)
         assert entries[: len(script.acknowledged)] == script.acknowledged
-        for choice in (Choice("none", "none"), Choice("none", "all"), Choice("random", "random", at)):
+        writes = [number for number in range(took_over, done) if recorder.operations[number][0] == "write"]
+        # at the acknowledgement; after all; and when of all that is not durable just the last frame reached the disk
+        for upto, choice in (
+            (done, Choice("none", "none")),
+            (len(recorder.operations), Choice("random", "random", at)),
+            (writes[-1] + 1, Choice("last", "all")),
+        ):
             target = work / "built"
-            rebuild(recorder, len(recorder.operations), choice, target)
+            rebuild(recorder, upto, choice, target)
+            expected = entries + written if upto >= done else script.acknowledged
             try:
-                check(target / "s", entries + written, vectors_sound=False)
+                check(target / "s", expected, vectors_sound=False)
             except BaseException as error:
-                error.add_note(f"died at call {at} ({names[at]}); then {choice}")
+                error.add_note(f"died at call {at} ({names[at]}); then {choice} after {upto} of {done}")
                 raise
             shutil.rmtree(target)
         shutil.rmtree(root)

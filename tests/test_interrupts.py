@@ -33,7 +33,9 @@ def check(memory: mempp.Memory, number: int) -> None:
     """The batch that was cut short can be sent again, is there once, whole, and is found."""
     rows = memory.add_many(batch(number)).row_ids
     assert len(set(rows)) == 3
-    assert [record.text for record in memory.records(thread=f"batch {number}")] == [one["text"] for one in batch(number)]
+    assert [record.text for record in memory.records(thread=f"batch {number}")] == [
+        one["text"] for one in batch(number)
+    ]
     assert [memory.get(row or 0).text for row in rows] == [one["text"] for one in batch(number)]
     assert len(memory.recall(f"batch {number}", thread=f"batch {number}")) == 3
     assert memory.stats().without_vector == 0

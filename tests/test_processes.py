@@ -103,7 +103,10 @@ def test_recall_in_threads_while_others_write(tmp_path: Path, on_disk: bool) -> 
                 assert not wrong, wrong
                 # Without the vector leg: a vector may still be on its way to a row that was known.
                 past = [
-                    [(hit.record, hit.score) for hit in memory.recall("note 1 of batch", known_at=before, settings=WORDS)]
+                    [
+                        (hit.record, hit.score)
+                        for hit in memory.recall("note 1 of batch", known_at=before, settings=WORDS)
+                    ]
                     for _ in range(2)
                 ]
                 assert past[0] == past[1]

@@ -11,7 +11,7 @@ from mempp.dates import DateLike, to_microseconds
 from mempp.errors import InputError, quoted
 from mempp.recall.states import States, visibility
 from mempp.recall.table import UNDATED, RowTable
-from mempp.records import Record, canonical_json, labels
+from mempp.records import Record, canonical_json, labels, plain_text
 
 Allowed = NDArray[np.bool_]
 """(rows,) bitset of the rows in scope."""
@@ -56,6 +56,18 @@ class Question:
     where: tuple[tuple[str, tuple[object, ...]], ...] = ()
     row_ids: frozenset[int] | None = None
     predicate: Callable[[Record], bool] | None = None
+
+
+def question_text(question: object) -> str:
+    """The text of a question, checked.
+
+    Raises:
+        InputError: it is no text, empty, or holds a lone surrogate.
+    """
+    text = plain_text(question, "the question")
+    if not text.strip():
+        raise InputError("the question is empty; ask with at least one word")
+    return text
 
 
 def check_question(

@@ -198,7 +198,8 @@ class Series(Generic[Item]):
         if self._durable:
             raise _UnsettledError(
                 f"the journal {journal_path(self._journals, sequence)} is missing: the segments in {self._segments} "
-                f"end before sequence {sequence}, and the entries from there on are nowhere. Restore it from a snapshot."
+                f"end before sequence {sequence}, and the entries from there on are nowhere. Restore them from a "
+                f"snapshot."
             )
         self._broken = any(first > sequence for first in journals)
         if any(first < sequence and not self._is_sealed(first) for first in journals):

@@ -24,6 +24,7 @@ from mempp.storage import TornTailWarning, series
 FOLDER = HeadEncoder().identity.name
 QUESTIONS = ("approved vendor", "meeting about the budget 7", "writer 3 會議")
 
+KINDS = ("log segment", "log journal", "vectors segment", "vectors journal", "store.json", "meta.json", "cache")
 MUST_NOT_BE = ("silent", "unnamed", "escaped")
 
 Change = Callable[[Path, bytes], None]
@@ -106,9 +107,7 @@ def others(path: Path, file: Path, foreign: Path, chooser: random.Random) -> Ite
         end = min(size, start + chooser.choice((16, 512, 4096)))
         yield (
             f"zeros from {start} to {end} of {size}",
-            lambda file, data, start=start, end=end: file.write_bytes(
-                data[:start] + bytes(end - start) + data[end:]
-            ),
+            lambda file, data, start=start, end=end: file.write_bytes(data[:start] + bytes(end - start) + data[end:]),
         )
     yield "removed", lambda file, data: file.unlink()
     yield "longer", lambda file, data: file.write_bytes(data + b"\0" * 100)
@@ -175,6 +174,7 @@ def digest_of(path: Path) -> str:
 
 def damage_all(nursery: Nursery, folder: Path, kind: str, flips: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Damage the files of one kind; return how often came what, and a line for everything that must not be."""
+    folder.mkdir(exist_ok=True)
     path, foreign = folder / "store", folder / "foreign"
     build(path, 1)
     build(foreign, 2)

@@ -140,7 +140,9 @@ def read_journals(directory: Path, contents: Contents) -> None:
         at = rest.find(MAGIC, 1)
         while at >= 0:
             loose = len(rest) > at + 11 and rest[at + 11]
-            check(bool(loose) or whole_frame(rest, at) is None, f"{path} is damaged at {offset}: a whole commit follows")
+            check(
+                bool(loose) or whole_frame(rest, at) is None, f"{path} is damaged at {offset}: a whole commit follows"
+            )
             at = rest.find(MAGIC, at + 1)
         contents.torn = len(rest)
 

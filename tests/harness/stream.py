@@ -9,7 +9,7 @@ from support import WordEncoder
 
 from mempp import Document
 
-# Latin, Cyrillic, Greek, Arabic, Devanagari, Thai, Chinese, Korean, emoji with joiners, and what is odd in JSON or UTF-8
+# Latin, Cyrillic, Greek, Arabic, Devanagari, Thai, Chinese, Korean, emoji with joiners, what is odd in JSON or UTF-8
 ALPHABETS = (
     "abcdefgh ijklmn opqrst uvwxyz ÄÖÜßéñ ",
     "бвгджзийклмн опрстуфх ",
@@ -65,4 +65,3 @@ def make_batch(name: str, texts: Sequence[str]) -> list[Document]:
         )
         for place, one in enumerate(texts)
     ]
-
