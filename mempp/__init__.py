@@ -133,7 +133,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def open(
@@ -181,9 +181,11 @@ def open(
         StoreDamagedError: bytes of it are missing or altered.
         EncoderMismatchError: its vectors came from another encoder.
     """
+    from mempp.engine import check_options
     from mempp.memory import Memory
     from mempp.storage import open_store
 
+    encoder = check_options(encoder, settings, repeats, exact_up_to)  # before a store is made for nothing
     store = open_store(
         path,
         read_only=read_only or at is not None,

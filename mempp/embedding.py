@@ -25,6 +25,11 @@ CHUNK = 64
 """Rows whose vectors are encoded before they are kept."""
 
 
+def is_none(choice: object) -> bool:
+    """Whether the caller chose to do without an encoder."""
+    return isinstance(choice, str) and choice == NO_ENCODER
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Name and size of the vectors of a store, and how to make their encoder again."""
@@ -55,11 +60,11 @@ class Embedder:
         self._vectors: VectorStore | None = None
         self._encoder: Encoder | None = None
         self._vectors_of: str | None = None
-        self._off = isinstance(choice, str) and choice == NO_ENCODER
+        self._off = is_none(choice)
         stored = self._stored()
         if not self._off and (choice is not None or stored is None):
             named = choice if choice is not None else os.environ.get("MEMPP_ENCODER", "").strip() or DEFAULT_ENCODER
-            self._off = isinstance(named, str) and named == NO_ENCODER
+            self._off = is_none(named)
             self._encoder = None if self._off else resolve_encoder(named)
         if self._encoder is not None and stored is not None:
             self._check_replaceable(self._encoder, stored)

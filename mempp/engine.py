@@ -10,15 +10,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from mempp.caching import Caches
 from mempp.dates import DateLike, to_microseconds
-from mempp.embedding import Embedder
-from mempp.encoders import Encoder
-from mempp.errors import MemppError, StoreClosedError, StoreReadOnlyError
+from mempp.embedding import Embedder, is_none
+from mempp.encoders import Encoder, resolve_encoder
+from mempp.errors import InputError, MemppError, StoreClosedError, StoreReadOnlyError, quoted
 from mempp.progress import Progress
 from mempp.projection import Projection, Repeats
+from mempp.settings import Settings, check_choice, from_environment, layered
 from mempp.storage import Entry, Store
+
+
+def check_options(
+    encoder: str | Path | Encoder | None, settings: Settings | None, repeats: Repeats, exact_up_to: int
+) -> str | Path | Encoder | None:
+    """Check what a memory is opened with, and give the encoder back: an object where one was named.
+
+    Raises:
+        InputError: one of them is not usable.
+    """
+    check_choice("repeats", repeats, get_args(Repeats))
+    if isinstance(exact_up_to, bool) or not isinstance(exact_up_to, int) or exact_up_to < 0:
+        raise InputError(f"exact_up_to must be a whole number from 0, got {quoted(exact_up_to)}")
+    layered(settings, from_environment())
+    return encoder if encoder is None or is_none(encoder) else resolve_encoder(encoder)
 
 
 class Engine:

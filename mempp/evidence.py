@@ -149,6 +149,8 @@ def _plain(number: int, record: Record, text: str) -> str:
     heading = f"[{number}] {show(record.occurred_at)}"
     if record.authors:
         heading += " | " + _names(record.authors)
+    if record.state.by is not None:
+        heading += f" | {_superseded(record)}"
     return f"{heading}\n{text}"
 
 
@@ -159,6 +161,8 @@ def _tagged(hits: Sequence[Hit]) -> Render:
         attributes = f'number="{number}" row="{record.row_id}" date="{show(record.occurred_at)}"'
         if record.authors:
             attributes += " author=" + quoteattr(_names(record.authors))
+        if record.state.by is not None:
+            attributes += f' state="{_superseded(record)}"'
         return f"<{tag} {attributes}>\n{text}\n</{tag}>"
 
     return render
@@ -171,6 +175,12 @@ def _unused_tag(texts: Sequence[str]) -> str:
     while any((tag := f"record-{digest.hexdigest()[:8]}") in text for text in folded):
         digest.update(b"again")
     return tag
+
+
+def _superseded(record: Record) -> str:
+    """What the model is told of a row that a newer one replaced, so that a correction reaches it."""
+    since = record.state.since
+    return f"superseded by row {record.state.by}" + ("" if since is None else f" since {show(since)}")
 
 
 def _names(authors: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack, get_args
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -17,16 +17,16 @@ from mempp import state_entries, upkeep
 from mempp.dates import DateLike
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
-from mempp.engine import Engine
+from mempp.engine import Engine, check_options
 from mempp.errors import InputError, MemppError, quoted
 from mempp.evidence import Evidence
 from mempp.history import Changes, History, TimeLine, changes_between, history_of
 from mempp.ingest import BATCH_SIZE, DocumentLike, Plan, batches, report
 from mempp.progress import Progress, reporter
 from mempp.projection import Projection, Repeats, View
-from mempp.recall import Bounds, Hit, check_question, question_text, read
+from mempp.recall import Bounds, Hit, check_names, check_question, question_text, read
 from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document
-from mempp.settings import EvidenceStyle, Settings, check_choice, from_environment, layered
+from mempp.settings import EvidenceStyle, Settings, from_environment, layered
 from mempp.state_entries import checked_row
 from mempp.statistics import Statistics, statistics_of
 from mempp.storage import CompactReport, Entry, Store, VerifyReport
@@ -51,9 +51,7 @@ class Memory:
         at: DateLike | int | None = None,
     ) -> None:
         """Read the log of an opened store; see `mempp.open()`, which is the way to make one."""
-        check_choice("repeats", repeats, get_args(Repeats))
-        if isinstance(exact_up_to, bool) or not isinstance(exact_up_to, int) or exact_up_to < 0:
-            raise InputError(f"exact_up_to must be a whole number from 0, got {quoted(exact_up_to)}")
+        encoder = check_options(encoder, settings, repeats, exact_up_to)
         self._settings = layered(settings, from_environment())
         self._engine = Engine(
             store, encoder=encoder, repeats=repeats, exact_up_to=exact_up_to, progress=progress, at=at
@@ -214,14 +212,14 @@ class Memory:
             error.add_note(f"{len(vectors)} rows are stored and durable, but not embedded; embed() does that later")
             raise
 
-    def supersede(self, old: int, *, by: int) -> int:
+    def supersede(self, old: int, *, by: int, reason: str | None = None) -> int:
         """Say that row `by` replaces row `old`; `old` stays and is still found. Return the entry's sequence number.
 
         Raises:
             InputError: the rows are the same, or `old` already supersedes `by`, directly or not.
             RowNotFoundError: there is no such row.
         """
-        return self._engine.commit(lambda: state_entries.supersede(self._projection, old, by))[-1].sequence
+        return self._engine.commit(lambda: state_entries.supersede(self._projection, old, by, reason))[-1].sequence
 
     def archive(self, rows: int | Iterable[int], *, into: int | None = None) -> int:
         """Take rows out of retrieval because row `into` now stands for them. Return the last entry's sequence number.
@@ -487,6 +485,7 @@ class Memory:
 
     def _view(self, bounds: Bounds) -> View:
         self._engine.check_open()
+        check_names(bounds)
         return self._projection.view(check_question(**bounds))
 
     def _row(self, row: object, name: str) -> int:

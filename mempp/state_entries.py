@@ -33,7 +33,7 @@ def checked_row(row: object, name: str, rows: int) -> int:
     return int(row)
 
 
-def supersede(projection: Projection, old: int, by: int) -> list[Entry]:
+def supersede(projection: Projection, old: int, by: int, reason: str | None) -> list[Entry]:
     """Row `by` replaces row `old`.
 
     Raises:
@@ -44,7 +44,7 @@ def supersede(projection: Projection, old: int, by: int) -> list[Entry]:
     newer = checked_row(by, "by", len(projection))
     if projection.states.leads_to(newer, older):
         raise InputError(f"row {older} cannot be superseded by row {newer}: that would be a circle")
-    return [Entry(kind=SUPERSEDE, row_id=older, related_row=newer)]
+    return [Entry(kind=SUPERSEDE, row_id=older, related_row=newer, reason=reason)]
 
 
 def archive(projection: Projection, rows: Iterable[int], into: int | None) -> list[Entry]:

@@ -21,7 +21,7 @@ from support import WordEncoder
 
 import mempp
 from mempp import caching
-from mempp.indexes import LexicalIndex, TagIndex, VectorIndex, hnsw, links
+from mempp.indexes import LexicalIndex, TagIndex, VectorIndex, hnsw, links, postings
 from mempp.indexes.postings import Postings
 from mempp.projection import Projection
 from mempp.storage import files
@@ -36,6 +36,7 @@ SETTINGS = [mempp.Settings(), mempp.Settings(k=5, lexical_mode="all"), mempp.pre
 @pytest.fixture(autouse=True)
 def _small_caches_too(monkeypatch):
     monkeypatch.setattr(caching, "WORTH_ROWS", 1)
+    monkeypatch.setattr(postings, "_ROWS_TOGETHER", 3)
 
 
 def documents(numbers, seed=0):

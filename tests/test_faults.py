@@ -655,6 +655,26 @@ def test_a_batch_is_synced_when_a_second_has_passed_and_when_it_is_closed(
     assert made == [".journal"]
 
 
+def test_vectors_are_not_sealed_before_their_rows_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    path = tmp_path / "s"
+    store = DiskStore(path, sync="batch", seal_bytes=2500)
+    for _ in range(4):
+        with store.writing():
+            store.append([Entry("document", text="x"), Entry("document", text="y")])
+    made: list[str] = []
+    real = files.sync
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "sync", lambda d: (made.append(os.readlink(f"/proc/self/fd/{d}")), real(d))[1])
+        with store.writing():
+            stacked = np.stack([vector(row) for row in range(8)] * 2)
+            vectors = VectorBatch(np.arange(16) % 8, np.arange(16, dtype=np.int32) // 8, stacked)
+            store.vectors("e", DIMENSIONS).append(vectors)
+    rows = made.index(str(path / "journal" / f"{0:020d}.journal"))
+    segment = next(number for number, name in enumerate(made) if ".parquet" in name)
+    assert rows < segment
+
+
 def test_flush_makes_a_batch_durable_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     store = DiskStore(tmp_path / "s", sync="batch")

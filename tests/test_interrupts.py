@@ -13,6 +13,9 @@ from harness.stream import HeadEncoder
 
 import mempp
 
+# An interrupt may come between the opening of a file and the `with` that would close it.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
 PLACES = 60
 STORE = 20
 

@@ -30,12 +30,13 @@ def test_python_blocks_run_one_after_another_and_print_what_is_shown(tmp_path, m
         printed.append(output.getvalue())
     shown = blocks("text")[0]
     assert printed[0].endswith(shown)
-    assert printed[1].startswith("2 0 ")
+    assert printed[1].startswith("2 0 (2, 3)")
+    assert printed[2].startswith("True\n")
 
 
 def test_commands_run(tmp_path):
     commands = [line for block in blocks("console") for line in block.splitlines() if line.startswith("mempp ")]
-    assert len(commands) == 5
+    assert len(commands) >= 5
     os.symlink(ROOT / "examples", tmp_path / "examples")
     for command in commands:
         words = shlex.split(command, comments=True)

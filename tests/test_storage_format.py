@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,3 +145,29 @@ def test_the_footer_checksum_is_what_the_page_says(tmp_path: Path) -> None:
     checksum = footer.pop("mempp.checksum")
     text = json.dumps(footer, sort_keys=True, separators=(",", ":"))
     assert checksum == f"{zlib.crc32(text.encode()):08x}"
+
+
+def test_the_sql_reads_what_is_active(tmp_path: Path) -> None:
+    import duckdb
+
+    store = DiskStore(tmp_path / "s", seal_bytes=1)
+    days = {day: int(datetime(2024, 5, day, tzinfo=UTC).timestamp() * 1_000_000) for day in (1, 2, 3)}
+    commit(store, document("first", authors=("ann", "bo"), occurred_at=days[1]))
+    commit(store, document("retracted", authors=("ann",), occurred_at=days[2]), Entry("retract", row_id=1))
+    commit(store, document("back", authors=("ann",), occurred_at=days[3]), Entry("retract", row_id=2))
+    commit(store, Entry("reinstate", row_id=2), document("undated", authors=("ann",)))
+    sql = block("sql").replace("STORE", str(tmp_path / "s"))
+    found = [(author, row, text) for author, _, row, text in duckdb.sql(sql).fetchall()]
+    assert found == [("ann", 2, "back"), ("ann", 0, "first"), ("bo", 0, "first")]
+
+
+def test_the_reader_of_the_tail_reads(tmp_path: Path) -> None:
+    program = tmp_path / "tail.py"
+    program.write_text(block("tail"), encoding="utf-8")
+    store = DiskStore(tmp_path / "s")
+    commit(store, document("one", occurred_at=5), document("two\nlines"))
+    commit(store, Entry("retract", row_id=0), document("three"))
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "s"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "0 5 one\n1 None two\nlines\n2 None three\n"

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _ACCEPTED = (
-    '"minilm", "openai", "openai:<model>", the path of a directory with model.onnx and tokenizer.json, '
+    '"minilm", "none", "openai", "openai:<model>", the path of a directory with model.onnx and tokenizer.json, '
     "or an object with identity, encode_documents and encode_question"
 )
 

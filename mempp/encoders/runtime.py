@@ -132,7 +132,9 @@ def pool(vectors: NDArray[np.floating], mask: NDArray[np.int64], pooling: str) -
 
 
 def start_session(model: bytes | Path, *, threads: int | None, where: str) -> "InferenceSession":
-    """Starts onnxruntime on a graph, on the CPU, with options of this session only; nothing global is set.
+    """Starts onnxruntime on a graph, on the CPU, with options of this session only.
+
+    The one thing set for the whole process: onnxruntime's telemetry is turned off, since nothing here speaks to anybody.
 
     Args:
         model: the serialised graph, or its file (needed when weights lie in files beside it).
@@ -144,6 +146,8 @@ def start_session(model: bytes | Path, *, threads: int | None, where: str) -> "I
     """
     import onnxruntime
 
+    if hasattr(onnxruntime, "disable_telemetry_events"):
+        onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usable_cores() if threads is None else threads
     options.inter_op_num_threads = 1

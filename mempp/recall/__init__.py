@@ -2,7 +2,7 @@
 
 from mempp.recall.hits import Explanation, Hit, LegShare
 from mempp.recall.operator import Indexes, Scope, read
-from mempp.recall.scope import Bounds, PermittedRows, Question, check_question, question_text, scope_of
+from mempp.recall.scope import Bounds, PermittedRows, Question, check_names, check_question, question_text, scope_of
 from mempp.recall.states import NO_STATES, StateChange, States, state_of
 from mempp.recall.table import Row, RowTable
 
@@ -20,6 +20,7 @@ __all__ = [
     "Scope",
     "StateChange",
     "States",
+    "check_names",
     "check_question",
     "question_text",
     "read",

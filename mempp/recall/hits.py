@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mempp.dates import show
 from mempp.recall.slots import Via
 from mempp.records import Record
 
@@ -34,9 +35,10 @@ class Explanation:
     legs: tuple[LegShare, ...]
 
     def __str__(self) -> str:
+        measures = {"lexical": "BM25", "tags": "labels", "vector": "cosine"}
         parts = [
-            f"{leg.leg} rank {leg.rank} (own score {leg.leg_score:.4f}): "
-            f"{leg.weight:g}/({self.gamma:g}+{leg.rank}) = {leg.added:.5f}"
+            f"  {leg.leg}: rank {leg.rank} of 0, 1, …, {measures[leg.leg]} {leg.leg_score:.4f}, "
+            f"adds {leg.weight:g} / ({self.gamma:g} + {leg.rank}) = {leg.added:.5f}"
             for leg in self.legs
         ]
         reasons = {
@@ -44,14 +46,14 @@ class Explanation:
             "recency": "recency slot: one of the latest-dated of the remaining matches",
             "fill": "matched by no leg; fills a place as the most recently ingested in scope",
         }
-        return "; ".join([f"score {self.score:.5f}", *parts, reasons[self.via]])
+        return "\n".join([f"score {self.score:.5f}, {reasons[self.via]}", *parts])
 
     def as_dict(self) -> dict[str, Any]:
         """The explanation as plain values."""
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hit:
     """One record of an answer, in its place."""
 
@@ -71,6 +73,10 @@ class Hit:
     def via(self) -> Via:
         """What brought the record into the answer: score, recency or fill."""
         return self.explanation.via
+
+    def __repr__(self) -> str:
+        text = self.record.text if len(self.record.text) <= 60 else self.record.text[:59] + "…"
+        return f"<Hit row {self.row_id}, {show(self.record.occurred_at)}, score {self.score:.5f}: {text!r}>"
 
     def explain(self) -> Explanation:
         """Rank in each leg, what each added to the score, and whether a recency slot brought it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypedDict
 
 import numpy as np
@@ -56,6 +57,19 @@ class Question:
     where: tuple[tuple[str, tuple[object, ...]], ...] = ()
     row_ids: frozenset[int] | None = None
     predicate: Callable[[Record], bool] | None = None
+
+
+def check_names(bounds: Mapping[str, object]) -> None:
+    """Check that every name is a bound or a filter.
+
+    Raises:
+        TypeError: one is not; as for any argument that a function does not have, with the nearest name.
+    """
+    for name in bounds:
+        if name not in Bounds.__annotations__:
+            near = get_close_matches(name, Bounds.__annotations__, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(Bounds.__annotations__)}"
+            raise TypeError(f"there is no argument {name!r}; {hint}")
 
 
 def question_text(question: object) -> str:

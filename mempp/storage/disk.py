@@ -354,7 +354,7 @@ class DiskStore:
             for each in series:
                 try:
                     if each is not self._log and each.is_full(self.seal_bytes):
-                        # A segment of vectors must not outlive the rows it speaks of.
+                        # It tells the end of the log, which must not be lost before it.
                         self._log.settle()
                     each.seal(self.seal_bytes)
                 except (OSError, StoreError) as error:
@@ -450,6 +450,8 @@ class DiskVectors:
             if not len(batch):
                 return
             with files.translating_writes(f"cannot write vectors to {self._folder.path}"):
+                # Vectors must not outlive the rows they speak of: others would take their place.
+                store._log.settle()
                 cut = self._folder.append(batch)
             if self._folder not in store._touched:
                 store._touched.append(self._folder)

@@ -98,7 +98,7 @@ def open_or_create(path: Path, *, create: bool, lock_timeout: float) -> Manifest
         raise NotAStoreError(
             f"{path} is no Mem++ store: there is no {MANIFEST} in it."
             if path.exists()
-            else f"there is no Mem++ store at {path}: the path does not exist. Check it, or let the store be created."
+            else f"there is no Mem++ store at {path}: the path does not exist. Check the path."
         )
     others = sorted(set(names) - _LEFTOVERS)
     if others:

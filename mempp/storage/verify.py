@@ -159,7 +159,7 @@ def _verify(path: Path, wanted: bytes | None) -> VerifyReport:
                 if number in bindings:
                     bindings[number] = digest
     for one in facts:
-        check_vectors(one, bindings, survey.sequence, survey.rows, problems, notes)
+        check_vectors(one, bindings, survey.sequence, survey.rows, problems)
     if wanted is not None and expected_at is None:
         problems.append(
             Problem(

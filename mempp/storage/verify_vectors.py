@@ -36,7 +36,6 @@ class Binding:
     sequence: int
     digest: bytes
     last_row: int
-    sealed: bool
 
 
 @dataclass(slots=True)
@@ -93,15 +92,11 @@ def check_vectors(
     sequence: int,
     rows: int,
     problems: list[Problem],
-    notes: list[Note],
 ) -> None:
     """Hold vectors against the log: ``digests`` at the sequences they speak of, its length, its number of rows."""
     ahead = 0
     for binding in facts.bindings:
         if binding.sequence > sequence:
-            if binding.sealed:
-                what = f"its vectors speak of a log of {binding.sequence} entries, and this one has {sequence}"
-                problems.append(Problem(binding.file, f"{what}. {_CURE.format(Path(binding.file).parent.parent)}"))
             ahead = max(ahead, binding.sequence)
             continue
         known = digests.get(binding.sequence)
@@ -113,13 +108,8 @@ def check_vectors(
                 Problem(binding.file, f"it holds a vector of row {binding.last_row}, and the log has {rows} rows")
             )
     if ahead:
-        notes.append(
-            Note(
-                f"{VECTORS}/{facts.identity}",
-                f"vectors speak of a log of {ahead} entries, and this one has {sequence}: a power loss took its last "
-                f"moments (sync='batch'), or its end was cut off",
-            )
-        )
+        what = f"vectors speak of a log of {ahead} entries, and this one has {sequence}: its end was cut off"
+        problems.append(Problem(f"{VECTORS}/{facts.identity}", what))
 
 
 def _read_meta(path: Path, place: str, identity: str, store_id: str, problems: list[Problem]) -> int | None:
@@ -190,7 +180,7 @@ def _read_segment(
             raise ContentError("it holds another number of vectors than its name tells")
         footer = segments.read_footer(data)
         binding = int(footer["mempp.log_sequence"]), bytes.fromhex(footer["mempp.log_digest"])
-        facts.bindings.append(Binding(file, *binding, _check(batches), True))
+        facts.bindings.append(Binding(file, *binding, _check(batches)))
         facts.count += len(batches[0])
     except segments.UNREADABLE as error:
         found.append(Problem(file, f"it is damaged: {segments.one_line(error)}; {_CURE.format(place)}"))
@@ -221,7 +211,7 @@ def _read_journal(
             return sequence, False
         try:
             batches, reached = codec.from_frame(frame, Position(sequence, 0, 0, bytes(32)))
-            facts.bindings.append(Binding(file, *binding_of(frame), _check(batches), False))
+            facts.bindings.append(Binding(file, *binding_of(frame), _check(batches)))
         except ContentError as error:
             found.append(Problem(file, f"the frame at byte {place} does not fit: {error}; the rows are embedded again"))
             return sequence, False

@@ -136,8 +136,11 @@ class Fields:
         for key, value in found.fields.items():
             names = self._fields_of.get(key)
             if names is None:
-                if found.form != "csv" or value != "":
-                    rest[key] = value if found.form == "json" else json_value(value)
+                if found.form == "parquet":
+                    value = json_value(value, key)
+                # Where every row has every column, a cell without a value is no key of its document.
+                if found.form == "json" or value not in (None, ""):
+                    rest[key] = value
                 continue
             self._seen.add(key)
             for name in names:
@@ -149,6 +152,9 @@ class Fields:
                 fields[name] = value_of_field
         if "text" not in fields:
             raise InputError(self._no_text(found))
+        if fields["text"] is None:
+            what = "column" if found.form == "parquet" else "key"
+            raise InputError(f"no text: the {what} {self._naming.names.get('text', 'text')!r:.80} holds null")
         if rest:
             self._name_unknown(found, rest)
         metadata = _metadata(fields.get("metadata"), found, rest)
@@ -209,7 +215,9 @@ def _metadata(given: object, found: Found, rest: Mapping[str, object]) -> dict[s
             raise InputError(f"the column of metadata does not hold JSON: {error}: {given!r:.80}") from None
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"metadata must be an object, not {type(given).__name__}: {given!r:.80}")
-    metadata = {key: json_value(value) if found.form == "parquet" else value for key, value in (given or {}).items()}
+    metadata = dict(given or {})
+    if found.form == "parquet":
+        metadata = {key: json_value(value, f"metadata.{key}") for key, value in metadata.items()}
     for key, value in rest.items():
         if key in metadata and metadata[key] != value:
             raise InputError(f"{key!r:.80} stands in metadata and beside it, with different values")

@@ -77,7 +77,7 @@ def find_files(paths: Sequence[str], *, format_name: str | None = None, delimite
         delimiter: what separates the cells of CSV files, instead of a comma.
 
     Raises:
-        SourceFileError: a path does not exist or cannot be looked at.
+        SourceFileError: a path does not exist or cannot be looked at, or standard input is closed.
         InputError: a file's suffix names no format, or standard input is named twice or cannot hold the format.
     """
     formats = {suffix: one for one in FORMATS for suffix in one.suffixes}
@@ -118,6 +118,8 @@ def _names() -> str:
 def _standard_input(file_format: Format, *, again: bool) -> SourceFile:
     if again:
         raise InputError("standard input (-) is named twice; it can be read once")
+    if sys.stdin is None:  # the caller closed it (`<&-`)
+        raise SourceFileError("standard input (-) is closed; give it a file or a pipe, or name a file")
     if not file_format.streams:
         raise InputError(f"{file_format.name} cannot be read from standard input; give a file")
     return SourceFile(STANDARD_INPUT, file_format, None)

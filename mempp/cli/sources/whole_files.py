@@ -6,7 +6,10 @@ from mempp.cli.sources import Fault, Found, Reading, not_utf8
 
 
 def read_text(stream: BinaryIO, name: str) -> Reading:
-    """Yield one document: the whole text, byte for byte (line ends and a byte order mark too), its path as source."""
+    """Yield one document: the whole text byte for byte, line ends too, its path as source.
+
+    A leading byte order mark is dropped: it says how the file is encoded and is no part of the text.
+    """
     data = stream.read()
     try:
         text = data.decode("utf-8")
@@ -16,4 +19,4 @@ def read_text(stream: BinaryIO, name: str) -> Reading:
         reason = not_utf8(error.start - line_start, data[error.start])
         yield Fault(f"{name}:{line}", reason, len(data))
         return
-    yield Found(name, {"text": text}, len(data), "file")
+    yield Found(name, {"text": text.removeprefix("\ufeff")}, len(data), "file")
