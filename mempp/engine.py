@@ -76,6 +76,7 @@ class Engine:
         # True while entries may have been taken from the store that the projection does not have yet. An interrupt
         # (Ctrl-C) in between leaves it True, and the next turn builds the projection anew.
         self._behind = False
+        self._applying = False
         self.projection = self._new_projection()
         self._begin(self.projection, progress)
         self.embedder = Embedder(store, self.projection, encoder)
@@ -102,7 +103,7 @@ class Engine:
         with self.commit_lock():
             entries = build()
             committed = self.store.append(entries) if entries else []
-            self.projection.apply(committed)
+            self._apply(committed)
         return committed
 
     @contextmanager
@@ -132,14 +133,19 @@ class Engine:
                 yield
             except MemppError:
                 # Told by the store, or by what was to be built: nothing was taken or appended that was not applied.
-                self._behind = False
+                self._behind = self._applying
                 raise
             self._behind = False
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
-        if entries:
-            self.projection.apply(entries)
+        self._apply(entries)
         self.embedder.take_in(self.embedder.read_new())
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._applying = True  # stays so when it ends half way, whatever ended it
+            self.projection.apply(entries)
+            self._applying = False
 
     def _catch_up(self) -> None:
         """Build the projection anew where an interrupt has left it behind the store."""
@@ -150,7 +156,7 @@ class Engine:
             embedder = self.embedder.over(projection)
             self.projection.close()
             self.projection, self.embedder = projection, embedder
-            self._behind = False
+            self._behind = self._applying = False
 
     # -- the object itself ----------------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """`mempp add`: documents from files into a store, batch by batch."""
 
+import os
 import sys
 import time
 from array import array
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import mempp
@@ -85,9 +87,21 @@ def run(store: str, files: FoundFiles, wishes: Wishes) -> int:
         _tell_files(files)
     tally = Tally()
     code = DONE
-    with mempp.open(store, encoder=wishes.encoder) as memory:
+    with ExitStack() as stack:
+
+        @cache
+        def opened() -> "Memory":
+            try:
+                return stack.enter_context(mempp.open(store, encoder=wishes.encoder))
+            except MemppError as error:
+                raise _NotOpenedError(error) from error
+
         try:
-            _add_files(memory, files, wishes, tally)
+            if not _is_new(store):
+                opened()  # what is wrong with it is told before anything is read
+            _add_files(opened, files, wishes, tally)
+        except _NotOpenedError as error:
+            raise error.args[0] from None
         except KeyboardInterrupt:
             tally.stopped_by, code = "interrupted", INTERRUPTED
         except MemppError as error:
@@ -104,7 +118,21 @@ def run(store: str, files: FoundFiles, wishes: Wishes) -> int:
     return code
 
 
-def _add_files(memory: "Memory", files: FoundFiles, wishes: Wishes, tally: Tally) -> None:
+class _NotOpenedError(Exception):
+    """The store could not be opened, because of the error that this one holds."""
+
+
+def _is_new(store: str) -> bool:
+    """Whether the store would be created; it is, once there is a document to put into it."""
+    try:
+        return not os.listdir(store)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return False
+
+
+def _add_files(opened: Callable[[], "Memory"], files: FoundFiles, wishes: Wishes, tally: Tally) -> None:
     """Add batch by batch; the tally is right when this is interrupted, too."""
     work = _Work(files, wishes, tally)
     if files.files and files.files[0].path == STANDARD_INPUT and sys.stdin.isatty() and not wishes.quiet:
@@ -112,7 +140,7 @@ def _add_files(memory: "Memory", files: FoundFiles, wishes: Wishes, tally: Tally
     with Interrupts().watched() as interrupts, meter("adding", quiet=wishes.quiet) as progress:
         for batch in work.batches():
             with interrupts.step():
-                _add_batch(memory, batch, wishes, tally)
+                _add_batch(opened(), batch, wishes, tally)
             progress.show(tally.read, work.fraction())
     if not wishes.quiet:
         for option in work.fields.unused():

@@ -6,7 +6,16 @@ import typer
 
 import mempp
 from mempp.cli import options
+from mempp.cli.export import export_command
 from mempp.cli.output import record_as_json, say, write, write_json
+from mempp.cli.states import (
+    changes_command,
+    history_command,
+    reinstate_command,
+    retract_command,
+    supersede_command,
+)
+from mempp.cli.upkeep import compact_command, restore_command, snapshot_command, verify_command
 from mempp.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,9 +130,15 @@ def add_command(
         raise InputError(f"--batch-size must be at least 1, got {batch_size}")
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise InputError(f"--delimiter takes one character, got {delimiter!r:.80}; for tabs give --format tsv")
-    defaults = check_defaults(author=author, tags=tag, thread=thread, kind=kind, occurred_at=date)
+    defaults = check_defaults(
+        author=options.typed_all(author),
+        tags=options.typed_all(tag),
+        thread=thread and options.typed(thread),
+        kind=kind and options.typed(kind),
+        occurred_at=date,
+    )
     wishes = Wishes(
-        naming=Naming(names=parse_map(maps or []), defaults=defaults),
+        naming=Naming(names=parse_map(options.typed_all(maps) or []), defaults=defaults),
         embed=not no_embed,
         encoder=encoder,
         batch_size=batch_size or (1000 if no_embed else 64),
@@ -149,6 +164,7 @@ def recall_command(
     where: options.Where = None,
     preset: options.PresetName = None,
     encoder: options.Encoder = None,
+    at: options.At = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say of every hit why it is there.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -160,8 +176,8 @@ def recall_command(
     bounds = options.bounds(
         as_of=as_of, known_at=known_at, since=since, author=author, tag=tag, source=source, thread=thread, where=where
     )
-    settings = options.settings_of(preset)
-    with options.open_to_read(store, encoder) as memory:
+    question, settings = options.typed(question), options.settings_of(preset)
+    with options.open_to_read(store, encoder, at=at) as memory:
         hits = memory.recall(question, k=k, settings=settings, **bounds)
     if as_json:
         write_json({**_asked(question, bounds), "hits": [_hit_as_json(hit, explain) for hit in hits]})
@@ -198,6 +214,7 @@ def evidence_command(
             "--style", metavar="STYLE", help="plain, or tagged: each document in a tag that its text cannot close."
         ),
     ] = "plain",
+    at: options.At = None,
     as_json: options.Json = False,
 ) -> None:
     """Print what answers a question, for a model to read.
@@ -208,9 +225,9 @@ def evidence_command(
     bounds = options.bounds(
         as_of=as_of, known_at=known_at, since=since, author=author, tag=tag, source=source, thread=thread, where=where
     )
-    settings = options.settings_of(preset)
+    question, settings = options.typed(question), options.settings_of(preset)
     chosen_style = options.evidence_style(style)
-    with options.open_to_read(store, encoder) as memory:
+    with options.open_to_read(store, encoder, at=at) as memory:
         evidence = memory.evidence(question, max_chars=max_chars, style=chosen_style, k=k, settings=settings, **bounds)
     if as_json:
         row_ids = {"row_ids": list(evidence.row_ids), "left_out": list(evidence.left_out), "cut": evidence.cut}
@@ -228,11 +245,13 @@ def evidence_command(
 @app.command("show")
 def show_command(
     store: options.Store,
-    row: Annotated[int, typer.Argument(metavar="ROW", help="The row id, as `recall` shows it.", show_default=False)],
+    row: options.Row,
+    at: options.At = None,
+    allow_damaged: options.AllowDamaged = False,
     as_json: options.Json = False,
 ) -> None:
     """Show one document whole, with all that is stored of it."""
-    with options.open_to_read(store, "none") as memory:
+    with options.open_to_read(store, "none", at=at, allow_damaged=allow_damaged) as memory:
         record = memory.get(row)
     if as_json:
         write_json(record_as_json(record))
@@ -243,7 +262,7 @@ def show_command(
 
 
 @app.command("stats")
-def stats_command(store: options.Store, as_json: options.Json = False) -> None:
+def stats_command(store: options.Store, at: options.At = None, as_json: options.Json = False) -> None:
     """Count what a store holds.
 
     Documents by state, dates, authors, threads, entries of the log, documents without a vector, bytes on disk.
@@ -251,7 +270,7 @@ def stats_command(store: options.Store, as_json: options.Json = False) -> None:
     from mempp.cli.people import print_pairs
     from mempp.cli.stats import as_pairs
 
-    with options.open_to_read(store) as memory:
+    with options.open_to_read(store, at=at) as memory:
         statistics = memory.stats()
     if as_json:
         write_json({"store": store, **statistics.as_dict()})
@@ -273,6 +292,21 @@ def embed_command(
     from mempp.cli.embed import run
 
     raise typer.Exit(run(store, encoder=encoder, quiet=quiet, as_json=as_json))
+
+
+for _name, _function in (
+    ("export", export_command),
+    ("history", history_command),
+    ("changes", changes_command),
+    ("supersede", supersede_command),
+    ("retract", retract_command),
+    ("reinstate", reinstate_command),
+    ("verify", verify_command),
+    ("snapshot", snapshot_command),
+    ("restore", restore_command),
+    ("compact", compact_command),
+):
+    app.command(_name)(_function)
 
 
 def _asked(question: str, bounds: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Options that several commands share, and what they mean to the memory."""
 
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,6 +80,23 @@ Where = Annotated[
         show_default=False,
     ),
 ]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="DATE|N",
+        help="Open the store as it stood then, by the time of storing, or after the entry with this sequence number.",
+        show_default=False,
+    ),
+]
+AllowDamaged = Annotated[
+    bool,
+    typer.Option("--allow-damaged", help="Read what is whole of a damaged store; a warning tells what is lost."),
+]
+Row = Annotated[int, typer.Argument(metavar="ROW", help="The row id, as `recall` shows it.", show_default=False)]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the entry.", show_default=False)
+]
 PresetName = Annotated[
     str | None,
     typer.Option(
@@ -105,18 +124,41 @@ def bounds(
     """
     return {
         "as_of": as_of,
-        "known_at": int(known_at) if known_at is not None and _whole_number(known_at) else known_at,
+        "known_at": _moment_or_sequence(known_at),
         "since": since,
-        "author": list(author) if author else None,
-        "tags": list(tag) if tag else None,
-        "source": list(source) if source else None,
-        "thread": list(thread) if thread else None,
-        "where": parse_where(where) if where else None,
+        "author": typed_all(author),
+        "tags": typed_all(tag),
+        "source": typed_all(source),
+        "thread": typed_all(thread),
+        "where": parse_where(typed_all(where) or ()) if where else None,
     }
 
 
-def _whole_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
+def _moment_or_sequence(text: str | None) -> str | int | None:
+    if text is not None and text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    return text
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def typed(text: str) -> str:
+    """A text of the command line in its characters.
+
+    Where the locale is not UTF-8 (LC_ALL=C), Python hands over bytes of UTF-8 as lone surrogates.
+    """
+    if not _SURROGATE.search(text):
+        return text
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def typed_all(texts: Sequence[str] | None) -> list[str] | None:
+    """Texts of the command line in their characters; None for none."""
+    return [typed(text) for text in texts] if texts else None
 
 
 def parse_where(pairs: Sequence[str]) -> dict[str, list[object]]:
@@ -163,15 +205,42 @@ def settings_of(preset: str | None) -> "Settings | None":
 
 
 @contextmanager
-def open_to_read(store: str, encoder: str | None = None) -> "Iterator[Memory]":
+def open_to_read(
+    store: str, encoder: str | None = None, *, at: str | None = None, allow_damaged: bool = False
+) -> "Iterator[Memory]":
     """A store opened for reading only; nothing is created or written.
+
+    Args:
+        store: its folder.
+        encoder: as in `mempp.open`.
+        at: what `--at` says.
+        allow_damaged: whether a damaged store is read in part.
 
     Raises:
         StoreError: there is no store, or it is at fault.
+        InvalidDateError: `at` is neither a date nor a whole number.
         EncoderError: the question could not be embedded; the message says how to ask without.
     """
     try:
-        with mempp.open(store, read_only=True, create=False, encoder=encoder) as memory:
+        with mempp.open(
+            store,
+            read_only=True,
+            create=False,
+            encoder=encoder,
+            at=_moment_or_sequence(at),
+            allow_damaged=allow_damaged,
+        ) as memory:
             yield memory
     except EncoderError as error:
         raise type(error)(f"{error}; --encoder none asks without vectors") from error
+
+
+@contextmanager
+def open_to_write(store: str) -> "Iterator[Memory]":
+    """A store that is there, opened for entries that need no encoder.
+
+    Raises:
+        StoreError: there is no store, or it is at fault.
+    """
+    with mempp.open(store, create=False, encoder="none") as memory:
+        yield memory

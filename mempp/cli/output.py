@@ -100,9 +100,18 @@ def write(text: str) -> None:
 
 def write_json(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout; characters that stdout cannot write, or that a terminal might obey, as escapes."""
+    emit(_json(value, indent=2 if sys.stdout.isatty() else None) + "\n")
+
+
+def json_line(value: Mapping[str, Any]) -> str:
+    """The same on one line, as text."""
+    return _json(value, indent=None) + "\n"
+
+
+def _json(value: Mapping[str, Any], *, indent: int | None) -> str:
     ascii_only = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
-    text = json.dumps(value, ensure_ascii=ascii_only, indent=2 if sys.stdout.isatty() else None)
-    emit(_UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n")
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def record_as_json(record: Record) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `recall`, `show` and `stats` print for people."""
+"""What `recall`, `show`, `stats`, `history` and `changes` print for people."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from mempp.cli.output import emit, one_line, width, write
 from mempp.records import Record
 
 if TYPE_CHECKING:
-    from mempp import Hit
+    from mempp import Change, Changes, History, Hit
 
 Line = tuple[tuple[str, str], ...]
 """Parts of a line, each with its style."""
@@ -19,6 +19,7 @@ Line = tuple[tuple[str, str], ...]
 _TEXT_LINES = 3
 _INDENT = "    "
 _LONGEST_LABEL = 60
+_NOT_MATCHED = "(not matched; fills a recency slot)"
 
 
 def print_hits(hits: Sequence["Hit"], *, explain: bool) -> None:
@@ -29,7 +30,9 @@ def print_hits(hits: Sequence["Hit"], *, explain: bool) -> None:
         if number > 1:
             lines.append(())
         head = f"{number:>2}. {_date(hit.record.occurred_at)}"
-        lines.append(((head, "bold"), (_cut(f"  {_heading(hit)}", columns - len(head)), "")))
+        # A row that nothing matched must not look like an answer.
+        style = ("bold", "") if hit.matched else ("dim", "dim")
+        lines.append(((head, style[0]), (_cut(f"  {_heading(hit)}", columns - len(head)), style[1])))
         lines += [((line, ""),) for line in _first_lines(hit.record.text, columns)]
         if explain:
             lines.append(((_INDENT + one_line(str(hit.explain())), "dim"),))
@@ -48,6 +51,48 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     _print([((f"{name:<24}", "dim"), (one_line(value), "")) for name, value in pairs])
 
 
+def print_history(history: "History") -> None:
+    """A row, the state entries about it, and its line of supersession."""
+    columns = width()
+    lines: list[Line] = [_row_line(history.record, columns)]
+    lines += [((_INDENT + _change(change), ""),) for change in history.changes]
+    for title, records in (("replaced by", history.replaced_by), ("replaced", history.replaced)):
+        if records:
+            lines += [(), ((title, "bold"),)]
+            lines += [_row_line(record, columns) for record in records]
+    _print(lines)
+
+
+def print_changes(changes: "Changes") -> None:
+    """The rows that came, one to a line, and the state entries."""
+    columns = width()
+    lines: list[Line] = []
+    for title, part in (
+        ("documents", [_row_line(record, columns) for record in changes.records]),
+        ("states", [((_cut(f"row {one.row_id}  {_change(one)}", columns), ""),) for one in changes.states]),
+    ):
+        if part:
+            lines += [*([()] if lines else []), ((title, "bold"),), *part]
+    _print(lines)
+
+
+def _row_line(record: Record, columns: int) -> Line:
+    start = next(iter(_first_lines(record.text, columns)), "").strip()
+    head = f"{_date(record.occurred_at)}  row {record.row_id}"
+    return ((_cut("  ".join([head, *_marks(record), start]), columns), ""),)
+
+
+def _change(change: "Change") -> str:
+    words = {
+        "supersede": f"superseded by row {change.related}",
+        "archive": "archived" if change.related is None else f"archived into row {change.related}",
+        "retract": "retracted",
+        "reinstate": "reinstated",
+    }[change.kind]
+    reason = "" if change.reason is None else f": {one_line(change.reason)}"
+    return f"entry {change.sequence}  {_date(change.ingested_at)}  {words}{reason}"
+
+
 def _print(lines: Iterable[Line]) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -64,16 +109,16 @@ def _print(lines: Iterable[Line]) -> None:
 
 
 def _heading(hit: "Hit") -> str:
-    record = hit.record
-    parts = [f"row {record.row_id}", f"score {hit.score:.4f}"]
-    if record.state.status != "active":
-        parts.append(_state(record))
+    parts = [f"row {hit.record.row_id}", f"score {hit.score:.4f}" if hit.matched else _NOT_MATCHED]
     if hit.via == "recency":
         parts.append("recency slot")
-    if not hit.matched:
-        parts.append("unmatched, most recently stored")
-    parts += [_label(", ".join(record.authors)), _label(record.source or "")]
-    return "  ".join(part for part in parts if part)
+    return "  ".join([*parts, *_marks(hit.record)])
+
+
+def _marks(record: Record) -> list[str]:
+    """State where it is not active, authors, source."""
+    state = "" if record.state.status == "active" else _state(record)
+    return [part for part in (state, _label(", ".join(record.authors)), _label(record.source or "")) if part]
 
 
 def _label(text: str) -> str:

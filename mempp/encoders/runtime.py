@@ -134,7 +134,7 @@ def pool(vectors: NDArray[np.floating], mask: NDArray[np.int64], pooling: str) -
 def start_session(model: bytes | Path, *, threads: int | None, where: str) -> "InferenceSession":
     """Starts onnxruntime on a graph, on the CPU, with options of this session only.
 
-    The one thing set for the whole process: onnxruntime's telemetry is turned off, since nothing here speaks to anybody.
+    The one thing set for the whole process: onnxruntime's telemetry is off, since nothing here speaks to anybody.
 
     Args:
         model: the serialised graph, or its file (needed when weights lie in files beside it).

@@ -138,8 +138,8 @@ class Fields:
             if names is None:
                 if found.form == "parquet":
                     value = json_value(value, key)
-                # Where every row has every column, a cell without a value is no key of its document.
-                if found.form == "json" or value not in (None, ""):
+                # In a table every row has every column; a cell without a value is no key of its document.
+                if not (found.form == "parquet" and value is None) and not (found.form == "csv" and value == ""):
                     rest[key] = value
                 continue
             self._seen.add(key)
