@@ -154,7 +154,8 @@ def report(label: str, measured: list[dict[str, Any]], content: int) -> None:
     """Print one line: the median of the runs."""
     middle = {key: sorted(run[key] for run in measured)[len(measured) // 2] for key in measured[0]}
     print(
-        f"{label:<34} open {middle['open']:6.2f} s   first answer {middle['answer']:6.2f} s = {middle['cpu']:5.2f} s CPU   "
+        f"{label:<34} open {middle['open']:6.2f} s   first answer {middle['answer']:6.2f} s "
+        f"= {middle['cpu']:5.2f} s CPU   "
         f"close {middle['close']:6.2f} s   peak {middle['peak'] / 1e6:6.0f} MB = {middle['peak'] / content:4.2f} x   "
         f"held {middle['held'] / 1e6:6.0f} MB"
     )
