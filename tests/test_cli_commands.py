@@ -201,9 +201,74 @@ def test_nothing_is_created_where_the_files_or_the_usage_are_wrong(tmp_path: Pat
         (["show", "s", "0"], 1),
         (["stats", "s"], 1),
         (["embed", "s"], 1),
+        (["export", "s", "--out", "x.jsonl"], 1),
+        (["history", "s", "0"], 1),
+        (["changes", "s"], 1),
+        (["retract", "s", "0"], 1),
+        (["verify", "s"], 1),
+        (["snapshot", "s", "t"], 1),
+        (["restore", "s", "t"], 1),
+        (["compact", "s"], 1),
     ]:
         assert in_process(arguments, tmp_path) == code, arguments
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "a.xyz"]
+
+
+def test_a_store_is_created_with_the_first_document_and_not_before(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "none.jsonl").write_text("\n")
+    done = command("add", "s", "bad.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stderr.endswith(b"; nothing was added\n")) == (1, True)
+    done = command("add", "s", "bad.jsonl", "--skip-bad", "--json", cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["bad"]) == (0, 1)
+    assert command("add", "s", "none.jsonl", cwd=tmp_path).stderr == b"mempp: nothing new for s: no documents found\n"
+    assert not (tmp_path / "s").exists()
+    (tmp_path / "a.jsonl").write_bytes(json_lines({"text": "a"}))
+    done = command("add", "bad.jsonl/s", "a.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"mempp: ")
+    assert b"unexpected" not in done.stderr
+    (tmp_path / "s").mkdir()
+    assert command("add", "s", "a.jsonl", cwd=tmp_path).returncode == 0
+    assert texts(tmp_path / "s") == ["a"]
+
+
+@pytest.mark.parametrize("name", ["other", "other/file"])
+def test_what_is_wrong_with_a_store_is_told_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mempp", "add", name, "-"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    with process.stdin, process.stderr:  # stdin stays open: nothing must wait for it
+        assert process.wait(timeout=60) == 1
+        assert f"{name} is no Mem++ store".encode() in process.stderr.read()
+
+
+def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m mempp add s - <&-', sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        env=environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert done.stderr.startswith(b"mempp: standard input (-) is closed")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_command_that_only_reads_does_not_speak_of_creating(tmp_path: Path) -> None:
+    for arguments in (["show", "nope", "0"], ["stats", "nope"], ["export", "nope"]):
+        done = command(*arguments, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.endswith(b"nope: the path does not exist. Check the path.\n")
 
 
 def in_process(arguments: list[str], folder: Path) -> int:
@@ -337,11 +402,14 @@ def test_recall_for_people(acme: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     out = done.stdout.decode()
     assert re.search(r"^ \d\. 2024-01-10  row 0  score 0\.0\d+  superseded by row 1", out, re.MULTILINE)
-    assert re.search(r"^ \d\. 2024-05-01T07:30:00Z  row 3  score 0.0000  unmatched", out, re.MULTILINE)
+    assert re.search(r"^ \d\. 2024-05-01T07:30:00Z  row 3  \(not matched; fills a slot", out, re.MULTILINE)
+    assert "score 0.0000" not in out
     assert "    Board approved Vendor B for the VPN.\n" in out
     assert "    日本語" in out
     assert all(columns_of(line) <= 60 for line in out.splitlines())
-    assert command("recall", "store", "vpn vendor", "--explain", cwd=acme).stdout.count(b"lexical rank") == 2
+    explained = command("recall", "store", "vpn vendor", "--explain", cwd=acme).stdout
+    assert len(re.findall(rb"^    score 0\.\d+, ", explained, re.MULTILINE)) == 4
+    assert len(re.findall(rb"^      lexical: rank [01] ", explained, re.MULTILINE)) == 2
 
 
 def columns_of(line: str) -> int:
@@ -551,8 +619,10 @@ def test_reading_changes_nothing(acme: Path) -> None:
         return sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in (acme / "store").rglob("*"))
 
     before = state()
-    for arguments in (["recall", "x"], ["evidence", "x"], ["show", "0"], ["stats"]):
+    reading = ["recall x", "evidence x", "show 0", "stats", "history 0", "changes", "verify"]
+    for arguments in map(str.split, reading):
         assert main([arguments[0], str(acme / "store"), *arguments[1:], "--json"]) == 0
+    assert main(["export", str(acme / "store"), "--all"]) == 0
     assert state() == before
 
 
@@ -655,6 +725,8 @@ def test_help_and_version(tmp_path: Path) -> None:
     helped = command("--help", cwd=tmp_path)
     assert helped.returncode == 0
     assert all(name in helped.stdout for name in (b"add", b"recall", b"evidence", b"show", b"stats", b"embed"))
+    for name in (b"export", b"verify", b"snapshot", b"restore", b"compact", b"history", b"changes", b"retract"):
+        assert name in helped.stdout
     alone = command(cwd=tmp_path)
     assert (alone.returncode, alone.stdout) == (2, b"")
     assert alone.stderr.startswith(b"Usage: mempp")

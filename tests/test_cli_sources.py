@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import io
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from mempp.cli.sources import Fault, Found
 from mempp.cli.sources.fields import Fields, Naming, check_defaults, parse_map
 from mempp.cli.sources.files import SourceFileError, find_files
 from mempp.cli.sources.json_lines import read_json_lines
-from mempp.cli.sources.parquet import read_parquet
+from mempp.cli.sources.parquet import iso_duration, read_parquet
 from mempp.cli.sources.tables import read_csv, read_tsv
 from mempp.cli.sources.whole_files import read_text
 from mempp.errors import InputError, InvalidDateError
@@ -232,7 +233,7 @@ def test_parquet_rows_with_lists_dates_and_nulls() -> None:
     found = parquet(pa.table(rows))
     assert [(item.place, item.fields) for item in found if isinstance(item, Found)] == [
         ("f:1", {"text": "a", "occurred_at": moment, "author": ["Ada", "Bob"], "n": 1}),
-        ("f:2", {"text": "b", "author": []}),
+        ("f:2", {"text": "b", "occurred_at": None, "author": [], "n": None}),
     ]
 
 
@@ -241,6 +242,75 @@ def test_parquet_nanoseconds_are_cut_to_microseconds() -> None:
     (found,) = parquet(pa.table({"text": ["a"], "occurred_at": array}))
     assert isinstance(found, Found)
     assert found.fields["occurred_at"] == dt.datetime(2024, 3, 1, 12, 0, 0, 123456)
+
+
+MOMENT = 1_709_294_400_123_456_789
+TIMES = [
+    (pa.timestamp("ns"), MOMENT, "2024-03-01T12:00:00.123456"),
+    (pa.timestamp("ns", tz="+02:00"), MOMENT, "2024-03-01T14:00:00.123456+02:00"),
+    (pa.timestamp("s"), -1, "1969-12-31T23:59:59"),
+    (pa.date32(), 0, "1970-01-01"),
+    (pa.time64("ns"), 3_723_000_000_999, "01:02:03"),
+    (pa.time32("ms"), 1500, "00:00:01.500000"),
+    (pa.duration("ns"), 93_784_000_005_999, "P1DT2H3M4.000005S"),
+    (pa.duration("s"), -90, "-PT1M30S"),
+]
+SHAPES = [
+    (lambda kind: kind, lambda value: value),
+    (pa.list_, lambda value: [value, None]),
+    (pa.large_list, lambda value: [value]),
+    (lambda kind: pa.list_(kind, 2), lambda value: [value, None]),
+    (lambda kind: pa.struct({"a": kind, "b": pa.string()}), lambda value: {"a": value, "b": "x"}),
+    (lambda kind: pa.map_(pa.string(), kind), lambda value: [("k", value)]),
+    (lambda kind: pa.list_(pa.struct({"a": pa.list_(kind)})), lambda value: [{"a": [None, value]}]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), TIMES)
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_parquet_dates_times_and_durations_become_text_at_any_depth(
+    kind: pa.DataType, value: int, text: str, shape: int
+) -> None:
+    of_type, around = SHAPES[shape]
+    column = pa.array([around(value), None], of_type(kind))
+    found = parquet(pa.table({"text": ["a", "b"], "x": column}))
+    assert all(isinstance(item, Found) for item in found), found
+    first, second = (document(item.fields, "parquet")[0] for item in found if isinstance(item, Found))
+    assert first["metadata"] == {"x": json.loads(json.dumps(around(text)))}
+    assert second == {"text": "b"}
+
+
+def test_parquet_zone_that_is_none_is_one_fault_that_names_it() -> None:
+    zoned = pa.array([0], pa.timestamp("us", tz="Mars/Base"))
+    for column in (zoned, pa.StructArray.from_arrays([zoned], ["a"]), pa.array([[0]], pa.list_(zoned.type))):
+        (fault,) = parquet(pa.table({"text": ["a"], "when": column}))
+        assert isinstance(fault, Fault)
+        assert fault.reason.startswith("the column 'when' has the time zone 'Mars/Base', which is not known here")
+
+
+def test_parquet_dates_that_python_does_not_have_lose_their_row_only() -> None:
+    column = pa.array([2**50, 0], pa.timestamp("s"))
+    fault, found = parquet(pa.table({"text": ["a", "b"], "x": column}))
+    assert isinstance(fault, Fault)
+    assert fault.reason.startswith("column 'x' holds a value that cannot be read")
+    assert isinstance(found, Found)
+
+
+@given(st.timedeltas())
+def test_durations_in_iso_8601(value: dt.timedelta) -> None:
+    match = re.fullmatch(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?", iso_duration(value))
+    assert match is not None
+    sign, days, hours, minutes, seconds = match.groups()
+    whole, _, fraction = (seconds or "0").partition(".")
+    read = dt.timedelta(
+        days=int(days or 0),
+        hours=int(hours or 0),
+        minutes=int(minutes or 0),
+        seconds=int(whole),
+        microseconds=int(fraction.ljust(6, "0") or 0),
+    )
+    assert (-read if sign else read) == value
+    assert not iso_duration(value).endswith(("P", "T"))
 
 
 def test_parquet_goes_through_many_row_groups_in_order() -> None:
@@ -287,18 +357,20 @@ def test_parquet_damaged_in_the_middle_is_a_fault(tmp_path: Path) -> None:
 # -- whole files ------------------------------------------------------------------------------------------------------
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_text_file_is_one_document_byte_for_byte(text: str) -> None:
-    (found,) = read_text(io.BytesIO(text.encode()), "f")
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.booleans())
+def test_a_text_file_is_one_document_byte_for_byte_but_for_a_byte_order_mark(text: str, mark: bool) -> None:
+    if not mark and text.startswith("\ufeff"):
+        text = text[1:]
+    (found,) = read_text(io.BytesIO(("\ufeff" if mark else "").encode() + text.encode()), "f")
     assert isinstance(found, Found)
     assert found.fields == {"text": text}
 
 
-def test_a_text_file_keeps_line_ends_and_byte_order_mark() -> None:
-    data = b"\xef\xbb\xbfa\r\nb\rc\n\x00"
+def test_a_text_file_keeps_line_ends_and_loses_its_byte_order_mark() -> None:
+    data = b"\xef\xbb\xbfa\r\nb\rc\n\x00\xef\xbb\xbf"
     (found,) = read_text(io.BytesIO(data), "f")
     assert isinstance(found, Found)
-    assert str(found.fields["text"]).encode() == data
+    assert found.fields["text"] == "a\r\nb\rc\n\x00\ufeff"
 
 
 def test_a_text_file_names_line_and_byte_of_what_is_not_utf8() -> None:
@@ -432,8 +504,16 @@ def test_values_of_parquet_become_json_in_metadata() -> None:
         "price": "1.50",
         "nested": {"at": ["2024-01-02T00:00:00+00:00"]},
     }
-    with pytest.raises(InputError, match="metadata is not JSON"):
-        document({"text": "a", "raw": b"x"}, "parquet")
+    nan = float("nan")
+    found, _ = document({"text": "a", "n": nan, "deep": [nan, 1.5], "gone": None, "empty": ""}, "parquet")
+    assert found["metadata"] == {"deep": [None, 1.5], "empty": ""}
+    for value, what in ((b"x", "bytes"), ([{"a": b"x"}], "bytes"), (float("inf"), "a value of type float")):
+        with pytest.raises(InputError, match=f"column 'raw' holds {what}, which metadata cannot keep"):
+            document({"text": "a", "raw": value}, "parquet")
+    with pytest.raises(InputError, match=r"column 'metadata\.raw' holds bytes"):
+        document({"text": "a", "metadata": {"raw": b"x"}}, "parquet")
+    with pytest.raises(InputError, match="no text: the column 'body' holds null"):
+        document({"body": None}, "parquet", maps=["text=body"])
 
 
 @pytest.mark.parametrize(
@@ -441,7 +521,7 @@ def test_values_of_parquet_become_json_in_metadata() -> None:
     [
         ({"body": "a"}, "no text: there is no key 'text', only 'body'"),
         ({}, "no text: there is no key 'text', only none"),
-        ({"text": None}, "text must be text, not NoneType"),
+        ({"text": None}, "no text: the key 'text' holds null"),
         ({"text": 5}, "text must be text, not int"),
         ({"text": "a", "tags": 5}, "tags must be a text or several texts"),
         ({"text": "a", "author": "x", "authors": "y"}, "both 'author' and 'authors'"),

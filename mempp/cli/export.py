@@ -103,9 +103,10 @@ def export_command(
                 else:
                     for text in _lines(records(), exact=True):
                         stream.write(text.encode())
-        left_out = len(memory) - count.written - count.lost
+        missing = 0 if everything or bounded else len(memory) - count.written
     if not quiet:
-        _tell(out, count, everything, 0 if bounded else left_out)
+        which = "archived, retracted or lost" if allow_damaged else "archived or retracted"
+        _tell(out, count, f"without {missing:,} {which}; see --all" if missing else None)
 
 
 def _format(out: str, name: str | None) -> str:
@@ -166,7 +167,7 @@ def as_document(record: Record) -> dict[str, Any]:
         "kind": record.kind,
         "metadata": dict(record.metadata),
     }
-    return {name: value for name, value in fields.items() if value or name == "text"}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _lines(records: Iterable[Record], *, exact: bool = False) -> Iterator[str]:
@@ -236,8 +237,8 @@ def _appearing(out: str, *, force: bool) -> Iterator[BinaryIO]:
         OutputError: the operating system refused.
     """
     path = os.path.realpath(out)
-    folder, name = os.path.split(path)
-    hidden = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}.tmp")
+    folder = os.path.dirname(path)
+    hidden = os.path.join(folder, f".mempp-export-{secrets.token_hex(8)}.tmp")
     try:
         with open(hidden, "xb") as stream:
             yield stream
@@ -276,14 +277,12 @@ def _make_durable(folder: str) -> None:
         os.close(number)
 
 
-def _tell(out: str, count: _Count, everything: bool, left_out: int) -> None:
+def _tell(out: str, count: _Count, left_out: str | None) -> None:
     plural = "document" if count.written == 1 else "documents"
-    notes = []
+    notes = [] if left_out is None else [left_out]
+    if count.hidden:
+        notes.append(f"{count.hidden:,} of them archived or retracted, which `mempp add` takes back as active")
     if count.lost:
         notes.append(f"{count.lost:,} lost with the damaged part")
-    if everything and count.hidden:
-        notes.append(f"{count.hidden:,} of them archived or retracted, which `mempp add` takes back as active")
-    elif not everything and left_out:
-        notes.append(f"{left_out:,} archived, retracted or lost left out; see --all")
     where = "" if out == STANDARD_OUTPUT else f" to {out}"
-    say(f"exported {count.written:,} {plural}{where}{f' ({"; ".join(notes)})' if notes else ''}")
+    say(f"exported {count.written:,} {plural}{where}{' (' + '; '.join(notes) + ')' if notes else ''}")

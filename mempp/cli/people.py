@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from mempp.cli.output import emit, one_line, width, write
+from mempp.cli.output import emit, one_line, visible, width, write
 from mempp.records import Record
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Line = tuple[tuple[str, str], ...]
 _TEXT_LINES = 3
 _INDENT = "    "
 _LONGEST_LABEL = 60
-_NOT_MATCHED = "(not matched; fills a recency slot)"
+_NOT_MATCHED = "(not matched; fills a slot)"
 
 
 def print_hits(hits: Sequence["Hit"], *, explain: bool) -> None:
@@ -35,7 +35,7 @@ def print_hits(hits: Sequence["Hit"], *, explain: bool) -> None:
         lines.append(((head, style[0]), (_cut(f"  {_heading(hit)}", columns - len(head)), style[1])))
         lines += [((line, ""),) for line in _first_lines(hit.record.text, columns)]
         if explain:
-            lines.append(((_INDENT + one_line(str(hit.explain())), "dim"),))
+            lines += [((_INDENT + visible(line), "dim"),) for line in str(hit.explain()).splitlines()]
     _print(lines)
 
 

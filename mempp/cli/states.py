@@ -10,7 +10,6 @@ from mempp.cli.output import moment, record_as_json, say, write_json
 
 if TYPE_CHECKING:
     from mempp import Change
-    from mempp.history import TimeLine
 
 
 def history_command(store: options.Store, row: options.Row, as_json: options.Json = False) -> None:
@@ -54,9 +53,8 @@ def changes_command(
     have no event date, are left out.
     """
     time_line: Any = by  # Memory.changes checks it
-    line: TimeLine = time_line
     with options.open_to_read(store, "none") as memory:
-        changes = memory.changes(since, until, by=line)
+        changes = memory.changes(since, until, by=time_line)
     if as_json:
         write_json(
             {

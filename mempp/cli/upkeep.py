@@ -1,9 +1,10 @@
 """`mempp verify`, `snapshot`, `restore` and `compact`: proof, copies and tidying of a store."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +16,6 @@ from mempp.cli.stats import size
 
 if TYPE_CHECKING:
     from mempp import VerifyReport
-    from mempp.storage import Problem
 
 
 def verify_command(
@@ -36,9 +36,10 @@ def verify_command(
     Prints the head digest; keep it elsewhere and give it later as --expect, which alone shows that nothing was cut off
     the end. Exit code 1: the store is damaged, or never had the expected digest. Writes nothing.
     """
-    from mempp.storage import verify_store  # mempp.open would refuse a damaged store
-
-    report = verify_store(store, expect=expect)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mempp.DamageWarning)  # the report tells more
+        with options.open_to_read(store, "none", allow_damaged=True) as memory:
+            report = memory.verify(expect=expect)
     if as_json:
         write_json({"store": store, **report.as_dict()})
     else:
@@ -157,13 +158,17 @@ def _verified(report: "VerifyReport") -> Iterator[tuple[str, str]]:
     yield "head digest", report.head_digest or "none"
 
 
-def _problem(problem: "Problem") -> str:
+def _problem(problem: Any) -> str:
     where = [
-        f"{name} {first}" if first == last or last is None else f"{name}s {first} to {last}"
-        for name, first, last in (
-            ("sequence", problem.first_sequence, problem.last_sequence),
-            ("row", problem.first_row, problem.last_row),
-        )
-        if first is not None
+        *_range("sequence", problem.first_sequence, problem.last_sequence),
+        *_range("row", problem.first_row, problem.last_row),
     ]
-    return f"{problem.file}: {problem.what}{f' ({", ".join(where)})' if where else ''}"
+    return f"{problem.file}: {problem.what}{' (' + ', '.join(where) + ')' if where else ''}"
+
+
+def _range(name: str, first: int | None, last: int | None) -> Iterator[str]:
+    if first is not None:
+        if last is None:
+            yield f"{name}s from {first} on"
+        else:
+            yield f"{name} {first}" if first == last else f"{name}s {first} to {last}"
