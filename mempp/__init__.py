@@ -100,6 +100,7 @@ __all__ = [
     "open",
     "preset",
     "restore",
+    "verify",
 ]
 
 _LOADED_WHEN_USED = {
@@ -240,3 +241,22 @@ def restore(source: str | PathLike[str], to: str | PathLike[str], *, filesystem:
     from mempp.storage.snapshots import restore_snapshot
 
     return restore_snapshot(source, to, filesystem=filesystem)
+
+
+def verify(path: str | PathLike[str], *, expect: str | None = None) -> "VerifyReport":
+    """Check a whole store without opening it: the hash chain over every entry, every page, row ids, vectors.
+
+    Args:
+        path: the directory of the store.
+        expect: a head digest that was kept elsewhere; the chain must have had it at some point. Only this shows that
+            nothing was cut off the end.
+
+    Raises:
+        InputError: `expect` is no digest.
+        NotAStoreError: there is no store at `path`.
+        StoreVersionError: it is of a newer format.
+        StoreError: a file cannot be read. What is damaged is told in the report.
+    """
+    from mempp.storage import verify_store
+
+    return verify_store(path, expect=expect)

@@ -117,7 +117,7 @@ def test_add_a_folder_of_every_format(tmp_path: Path) -> None:
     done = command("add", "in/store", "in", "--tag", "default", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert b"1 file of unknown format not read: in/g.pdf" in done.stderr
-    assert b"in/c.tsv:2: a document has no field 'date'; kept in metadata; if it is the occurred_at" in done.stderr
+    assert b"in/c.tsv:2: 'date' is no field of a document; kept in metadata; if it is the occurred_at" in done.stderr
     with mempp.open(folder / "store", read_only=True, encoder="none") as memory:
         records = memory.records()
     assert [record.text for record in records] == [
@@ -466,7 +466,7 @@ def test_progress_on_a_terminal_is_a_bar_with_rate_and_messages_above_it(tmp_pat
     shown = on_a_terminal(["add", "s", "a.jsonl", "--batch-size", "20"], tmp_path, TERM="xterm-256color")
     assert "adding" in shown
     assert re.search(r"300 documents, 100%, [\d,.]+/s", shown)
-    assert "mempp: note: a.jsonl:1: a document has no field 'odd'" in shown
+    assert "mempp: note: a.jsonl:1: 'odd' is no field of a document" in shown
     assert "added 300 documents to s" in shown
 
 

@@ -394,10 +394,11 @@ def test_known_keys_pass_and_others_go_to_metadata_with_a_note() -> None:
     found, notes = document(given)
     assert found == {"text": "a", "metadata": {"x": 1, "occured_at": "2024-01-01", "zzz": None, "date": "2024"}}
     assert notes == [
-        "f:1: a document has no field 'occured_at'; kept in metadata; "
+        "f:1: 'occured_at' is no field of a document; kept in metadata; "
         "if it is the occurred_at, give --map occurred_at=occured_at",
-        "f:1: a document has no field 'zzz'; kept in metadata",
-        "f:1: a document has no field 'date'; kept in metadata; if it is the occurred_at, give --map occurred_at=date",
+        "f:1: 'zzz' is no field of a document; kept in metadata",
+        "f:1: 'date' is no field of a document; kept in metadata; "
+        "if it is the occurred_at, give --map occurred_at=date",
     ]
 
 
@@ -631,3 +632,18 @@ def test_a_delimiter_for_csv(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text;tags\na, b;x\n")
     (file,) = find_files([str(tmp_path)], delimiter=";").files
     assert [item.fields for item in file.read() if isinstance(item, Found)] == [{"text": "a, b", "tags": "x"}]
+
+
+def test_a_mapped_field_is_also_taken_under_its_own_name():
+    """A file that says `date` here and `occurred_at` there loses neither, whatever --map names."""
+    notes = []
+    fields = Fields(Naming(names={"occurred_at": "date"}), notes.append)
+    mapped = fields.document(Found("f:1", {"text": "a", "date": "2024-01-01"}, 0))
+    own = fields.document(Found("f:2", {"text": "b", "occurred_at": "2024-02-02"}, 0))
+    both = fields.document(Found("f:3", {"text": "c", "occurred_at": "2024-02-02", "date": "2024-03-03"}, 0))
+    assert mapped["occurred_at"] == "2024-01-01"
+    assert own["occurred_at"] == "2024-02-02"
+    assert "metadata" not in own
+    assert both["occurred_at"] == "2024-03-03"
+    assert both["metadata"] == {"occurred_at": "2024-02-02"}
+    assert notes == ["f:3: 'occurred_at' is not used, since --map takes the occurred_at from 'date'; kept in metadata"]

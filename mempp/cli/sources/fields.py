@@ -150,6 +150,13 @@ class Fields:
                 if name in fields:
                     raise InputError("it has both 'author' and 'authors'; give one of them")
                 fields[name] = value_of_field
+        for name in self._naming.names:
+            # A document that lacks the mapped key, and has the field under its own name, is not to lose it.
+            if name not in fields and name in rest:
+                value = rest.pop(name)
+                own = _from_cell(name, value) if found.form == "csv" else _from_value(name, value)
+                if own is not None:
+                    fields[name] = own
         if "text" not in fields:
             raise InputError(self._no_text(found))
         if fields["text"] is None:
@@ -177,7 +184,11 @@ class Fields:
                 self._note("further keys that a document does not have are not named; all are kept in metadata")
                 return
             hint = self._hint(key, found)
-            self._note(f"{found.place}: a document has no field {key!r:.80}; kept in metadata{hint}")
+            if key in self._naming.names:
+                why = f"is not used, since --map takes the {key} from {self._naming.names[key]!r:.80}"
+            else:
+                why = "is no field of a document"
+            self._note(f"{found.place}: {key!r:.80} {why}; kept in metadata{hint}")
 
     def _hint(self, key: str, found: Found) -> str:
         folded = key.casefold().replace("-", "_").replace(" ", "_")
