@@ -439,7 +439,7 @@ def test_map_takes_a_field_from_another_key_and_frees_the_old_one() -> None:
         "thread": "7",
         "metadata": {"text": "short", "authors": ["x"]},
     }
-    assert not any("--map" in note for note in notes)
+    assert not any("give --map" in note for note in notes)
 
 
 def test_maps_that_no_document_has() -> None:
