@@ -559,14 +559,14 @@ def test_an_interrupt_between_log_and_projection_is_made_good(memory, monkeypatc
     apply = projection.Projection.apply
     armed = [True]
 
-    def interrupted(self, *arguments):
+    def interrupted(self, *arguments, **named):
         if not armed or not arguments[0]:
-            return apply(self, *arguments)
+            return apply(self, *arguments, **named)
         armed.clear()
         if place == "half way":
             lexical_add(self._lexical, ["interrupted"])
         elif place == "after the rows":
-            apply(self, *arguments)
+            apply(self, *arguments, **named)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(projection.Projection, "apply", interrupted)

@@ -33,8 +33,15 @@ Change = Callable[[Path, bytes], None]
 
 def build(path: Path, seed: int) -> None:
     """A store with two segments and a journal of several frames, of entries and of vectors, and with its caches."""
-    caching.WORTH_ROWS = 1
-    chooser = random.Random(seed)
+    before, caching.WORTH_ROWS = caching.WORTH_ROWS, 1  # so few rows are cached too
+    try:
+        _fill(path, random.Random(seed), seed)
+        mempp.open(path, encoder=HeadEncoder()).close()
+    finally:
+        caching.WORTH_ROWS = before
+
+
+def _fill(path: Path, chooser: random.Random, seed: int) -> None:
     words = ("approved", "vendor", "meeting", "budget", "會議決定", "décidé", "reversed", "network")
     with mempp.open(path, encoder=HeadEncoder()) as memory:
         for part in range(9):
@@ -45,7 +52,6 @@ def build(path: Path, seed: int) -> None:
                 memory.retract(part, reason="drawn by lot")
                 memory.supersede(part + 1, by=part + 4)
                 memory.annotate(part + 2, "fact", {"part": part}, text="approved by the board")
-    mempp.open(path, encoder=HeadEncoder()).close()
 
 
 def kinds(path: Path) -> dict[str, list[Path]]:
