@@ -20,7 +20,7 @@ from mempp.errors import InputError, MemppError, StoreClosedError, StoreReadOnly
 from mempp.progress import Progress
 from mempp.projection import Projection, Repeats
 from mempp.settings import Settings, check_choice, from_environment, layered
-from mempp.storage import Entry, Store
+from mempp.storage import Entry, Store, digest_of
 
 
 def check_options(
@@ -62,6 +62,7 @@ class Engine:
             at: stay at the state of this moment or sequence number; the store must be open for reading only.
         """
         self.store = store
+        self._digest_then = ""
         self._at: int | None = None
         self._at_is_sequence = False
         if isinstance(at, int) and not isinstance(at, bool):
@@ -86,7 +87,9 @@ class Engine:
         if self._at is None:
             self._caches.begin(projection, entries, progress)
         else:
-            projection.apply(self._up_to_then(entries))  # caches are of the whole log
+            entries = self._up_to_then(entries)
+            projection.apply(entries)  # caches are of the whole log
+            self._digest_then = digest_of(self.store.store_id, entries).hex()
         projection.lost_rows = self.store.lost_rows
 
     def _up_to_then(self, entries: list[Entry]) -> list[Entry]:
@@ -201,6 +204,16 @@ class Engine:
                 finally:
                     self.projection.close()
                     self.store.close()
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it stays at a past state."""
+        return self._at is not None
+
+    @property
+    def head_digest(self) -> str:
+        """Digest of the chain after the last entry known here."""
+        return self._digest_then if self.is_past else self.store.head_digest
 
     @property
     def closed(self) -> bool:

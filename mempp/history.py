@@ -1,12 +1,12 @@
 """What became of a row, and what came and changed between two moments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
 from mempp.dates import from_microseconds, to_microseconds
-from mempp.errors import InputError, quoted
+from mempp.errors import InputError, RowNotFoundError, quoted
 from mempp.projection import Projection
 from mempp.recall import Question, StateChange, States, check_question
 from mempp.records import Record
@@ -61,12 +61,15 @@ def history_of(projection: Projection, row_id: int, question: Question) -> Histo
         question: its known-at bound holds for entries and states.
     """
     view = projection.view(question)
+    if row_id >= view.rows:
+        raise RowNotFoundError(f"there was no row {row_id} then; the record had {view.rows} rows, numbered from 0")
+    lost = projection.lost_rows
     changes = [change for change in projection.changes_up_to(question) if change.row_id == row_id]
     return History(
         record=projection.record(row_id, view),
         changes=tuple(_public(projection, change) for change in changes),
-        replaced=tuple(projection.record(row, view) for row in _older(view.states, row_id)),
-        replaced_by=tuple(projection.record(row, view) for row in _newer(view.states, row_id)),
+        replaced=tuple(projection.record(row, view) for row in _older(view.states, row_id) if row not in lost),
+        replaced_by=tuple(projection.record(row, view) for row in _newer(view.states, row_id) if row not in lost),
     )
 
 
@@ -114,21 +117,21 @@ def changes_between(projection: Projection, since: object, until: object, by: Ti
         return (first is None or stamp >= first) and (last is None or stamp <= last)
 
     everything = check_question()
-    records = [projection.record(row) for row in range(len(projection))]
+    records = {row: projection.record(row) for row in range(len(projection)) if row not in projection.lost_rows}
     changes = [_public(projection, change) for change in projection.changes_up_to(everything)]
     if by == "ingest":
         states = [change for change in changes if within(change.ingested_at)]
-        return Changes(records=tuple(one for one in records if within(one.ingested_at)), states=tuple(states))
+        return Changes(records=tuple(one for one in records.values() if within(one.ingested_at)), states=tuple(states))
     took_hold = _superseded_when(records, changes)
     states = [change for change, moment in took_hold if within(moment)]
-    return Changes(records=tuple(one for one in records if within(one.occurred_at)), states=tuple(states))
+    return Changes(records=tuple(one for one in records.values() if within(one.occurred_at)), states=tuple(states))
 
 
-def _superseded_when(records: Sequence[Record], changes: Sequence[Change]) -> list[tuple[Change, datetime | None]]:
+def _superseded_when(records: Mapping[int, Record], changes: Sequence[Change]) -> list[tuple[Change, datetime | None]]:
     return [
-        (change, records[change.related].occurred_at)
+        (change, records[change.related].occurred_at if change.related is not None else None)
         for change in changes
-        if change.kind == "supersede" and change.related is not None
+        if change.kind == "supersede" and change.related in records
     ]
 
 

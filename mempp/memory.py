@@ -392,7 +392,7 @@ class Memory:
     @property
     def head_digest(self) -> str:
         """Digest of the hash chain after the last entry known here, 64 hex digits; keep it elsewhere as proof."""
-        return self._store.head_digest
+        return self._engine.head_digest
 
     def verify(self, *, expect: str | None = None) -> VerifyReport:
         """Check the whole store: the hash chain over every entry, every page, row ids, vectors. See `VerifyReport`.
@@ -422,6 +422,8 @@ class Memory:
             StoreDamagedError: the store is damaged.
         """
         self._engine.check_open()
+        if self._engine.is_past:
+            raise InputError("a snapshot holds the whole store; open the store without at= to make one")
         return upkeep.snapshot(self._store, path, filesystem, derived)
 
     def compact(self) -> CompactReport:

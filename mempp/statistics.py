@@ -23,6 +23,8 @@ class Statistics:
     superseded: int
     archived: int
     retracted: int
+    lost: int
+    """Rows that a damaged store, opened for rescue, no longer has."""
     undated: int
     first_date: datetime | None
     """The earliest event date of any row."""
@@ -49,12 +51,14 @@ class Statistics:
 def statistics_of(projection: Projection, store: Store, embedder: Embedder) -> Statistics:
     """Count what the projection and the store hold."""
     states, table = projection.states, projection.table
-    hidden = [change.kind for change in states.hidden.values()]
-    superseded = sum(row not in states.hidden for row in states.superseded)
+    lost = len(projection.lost_rows)
+    hidden = [change.kind for row, change in states.hidden.items() if row not in projection.lost_rows]
+    superseded = sum(row not in states.hidden and row not in projection.lost_rows for row in states.superseded)
     dates = table.occurred_at[table.occurred_at != UNDATED]
     return Statistics(
         rows=len(projection),
-        active=len(projection) - len(hidden) - superseded,
+        active=len(projection) - len(hidden) - superseded - lost,
+        lost=lost,
         superseded=superseded,
         archived=hidden.count("archive"),
         retracted=hidden.count("retract"),

@@ -72,3 +72,8 @@ def test_what_cannot_be_asked(memory):
         memory.changes(by="both")
     with pytest.raises(mempp.InvalidDateError, match="until"):
         memory.changes(until="soon")
+
+
+def test_a_row_that_was_not_known_then_is_not_shown(memory):
+    with pytest.raises(mempp.RowNotFoundError, match="no row 4 then"):
+        memory.history(4, known_at=0)

@@ -815,3 +815,7 @@ def test_rescue_of_a_damaged_store(tmp_path):
         with pytest.raises(mempp.RowNotFoundError, match="lost"):
             memory.get(lost[0])
         assert {hit.row_id for hit in memory.recall("text", k=50)} <= set(kept)
+        assert memory.history(11).changes[0].kind == "retract"
+        assert {record.row_id for record in memory.changes().records} == {*kept, 11}
+        stats = memory.stats()
+        assert (stats.lost, stats.active, stats.retracted) == (len(lost), len(kept), 1)

@@ -132,3 +132,12 @@ def test_metadata_values(value, found):
     rows.append([Row(n, n, None, (), (), None, None, text) for n, text in enumerate(texts)])
     question = check_question(where={"x": value})
     assert np.flatnonzero(scope_of(question, rows, NO_STATES, 6)).tolist() == found
+
+
+def test_as_of_a_date_the_last_supersession_known_then_holds():
+    rows = table(1, 5, 9)
+    held = states(("supersede", 0, 1), ("supersede", 0, 2))
+    assert state_of(held, rows.occurred_at, 0, None).by == 2
+    assert state_of(held, rows.occurred_at, 0, 6 * DAY).by == 1
+    assert state_of(held, rows.occurred_at, 0, 4 * DAY).by is None
+    assert state_of(states(("supersede", 0, 1), ("reinstate", 0, None)), rows.occurred_at, 0, 6 * DAY).by is None

@@ -1,5 +1,8 @@
 """Proof, snapshots and compaction through Memory; what they check in depth stands in the tests of storage."""
 
+import os
+import shutil
+
 import pytest
 from support import WordEncoder
 
@@ -75,3 +78,89 @@ def test_a_memory_without_a_directory_says_so():
         for use in (lambda: memory.snapshot("x"), memory.compact):
             with pytest.raises(mempp.InputError, match=r"mempp\.open"):
                 use()
+
+
+def test_a_memory_that_was_open_across_a_restore_in_place_writes_nothing(tmp_path):
+    """The restored store has the same id, and its entries may be as many and as long as those that were read."""
+    path = tmp_path / "store"
+    with mempp.open(path, encoder="none") as agent:
+        agent.add("one")
+        agent.snapshot(tmp_path / "copy")
+        agent.add("AAAA")
+        shutil.rmtree(path)
+        mempp.restore(tmp_path / "copy", path)
+        with mempp.open(path, encoder="none") as other:
+            other.add("BBBB")
+        with pytest.raises(mempp.StoreError, match="another store"):
+            agent.refresh()
+        with pytest.raises(mempp.StoreError, match="another store"):
+            agent.add("three")
+    with mempp.open(path, encoder="none") as memory:
+        assert [record.text for record in memory.records()] == ["one", "BBBB"]
+
+
+def test_the_past_has_its_own_digest_and_no_snapshot(memory, tmp_path):
+    kept = memory.head_digest
+    moment = memory.head_sequence
+    memory.add("later")
+    with mempp.open(tmp_path / "store", at=moment, encoder=WordEncoder()) as past:
+        assert past.head_digest == kept
+        with pytest.raises(mempp.InputError, match="at="):
+            past.snapshot(tmp_path / "copy")
+
+
+def test_a_snapshot_goes_only_where_it_can_be_named_again(memory, tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    memory.snapshot(tmp_path / "copy.tar")
+    for use in (
+        lambda: memory.snapshot("."),
+        lambda: mempp.restore(tmp_path / "copy.tar", "."),
+        lambda: memory.snapshot("/tmp/x\udcff"),
+    ):
+        with pytest.raises(mempp.InputError):
+            use()
+    with pytest.raises(mempp.StoreError):
+        memory.snapshot(tmp_path / ("x" * 300))
+    assert list(here.iterdir()) == []
+
+
+def test_a_digest_with_white_space_around_it(memory):
+    assert memory.verify(expect=f" {memory.head_digest}\n").ok
+
+
+def test_a_clock_beyond_all_dates_writes_nothing(memory, monkeypatch):
+    from mempp.storage import disk
+
+    monkeypatch.setattr(disk, "now", lambda: 253_402_300_800 * 10**6)
+    with pytest.raises(mempp.StoreWriteError, match="clock"):
+        memory.add("from the far future")
+    monkeypatch.undo()
+    assert memory.add("now").added == 1
+    assert memory.recall("now")
+
+
+def test_a_store_that_is_made_while_it_is_opened(tmp_path, monkeypatch):
+    from mempp.storage import layout
+
+    path = tmp_path / "store"
+    look = layout._names
+
+    def made_in_between(where):
+        monkeypatch.setattr(layout, "_names", look)
+        mempp.open(where, encoder="none").close()
+        return look(where)
+
+    monkeypatch.setattr(layout, "_names", made_in_between)
+    with mempp.open(path, encoder="none") as memory:
+        assert memory.add("text").row_id == 0
+
+
+def test_a_pipe_in_place_of_a_cache_is_passed_over(memory, tmp_path):
+    memory.close()
+    cache = tmp_path / "store" / "cache"
+    cache.mkdir(exist_ok=True)
+    os.mkfifo(cache / "indexes.cache")
+    with mempp.open(tmp_path / "store", read_only=True, encoder="none") as again:
+        assert len(again) == 20

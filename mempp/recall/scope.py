@@ -27,7 +27,8 @@ class Bounds(TypedDict, total=False):
     as_of: DateLike | None
     """Event-time bound: only rows dated up to then; undated rows are out. A bare date means the end of that day."""
     known_at: DateLike | int | None
-    """Ingest-time bound: the record as it stood then. A whole number is a sequence number."""
+    """Ingest-time bound: the record as it stood then; a whole number is a sequence number. Vectors have no place in
+    known time: a row that was embedded later is found by its vector in questions about the past too."""
     since: DateLike | None
     """Only rows dated from then on. A bare date means the start of that day."""
     author: str | Iterable[str] | None

@@ -44,22 +44,31 @@ class States:
 
     superseded: Mapping[int, int]
     """Row id → the row that superseded it."""
+    supersessions: Mapping[int, tuple[int, ...]]
+    """Row id → every row that superseded it, in order; as of a past date an earlier one of them may hold."""
     hidden: Mapping[int, StateChange]
     """Row id → the entry (archive or retract) that took it out of retrieval."""
 
     def with_changes(self, changes: Iterable[StateChange]) -> "States":
         """The states after these further entries, in order."""
-        superseded, hidden = dict(self.superseded), dict(self.hidden)
+        superseded, supersessions, hidden = dict(self.superseded), dict(self.supersessions), dict(self.hidden)
         for change in changes:
             row = change.row_id
             if change.kind == "supersede" and change.related is not None:
                 superseded[row] = change.related
+                supersessions[row] = (*supersessions.get(row, ()), change.related)
             elif change.kind == "reinstate":
                 superseded.pop(row, None)
+                supersessions.pop(row, None)
                 hidden.pop(row, None)
             else:
                 hidden[row] = change
-        return replace(self, superseded=MappingProxyType(superseded), hidden=MappingProxyType(hidden))
+        return replace(
+            self,
+            superseded=MappingProxyType(superseded),
+            supersessions=MappingProxyType(supersessions),
+            hidden=MappingProxyType(hidden),
+        )
 
     def leads_to(self, row: int, target: int) -> bool:
         """Whether following the supersessions from `row` arrives at `target`."""
@@ -82,7 +91,7 @@ class States:
         return {merged: tuple(sorted(groups[merged])) for merged in sorted(groups)}
 
 
-NO_STATES = States(superseded=MappingProxyType({}), hidden=MappingProxyType({}))
+NO_STATES = States(superseded=MappingProxyType({}), supersessions=MappingProxyType({}), hidden=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +150,14 @@ def visibility(states: States, occurred_at: NDArray[np.int64]) -> Visibility:
 def state_of(states: States, occurred_at: NDArray[np.int64], row: int, as_of: int | None) -> State:
     """The state of one row as a question as of this moment (None: of now) may know it.
 
-    A supersession by a row dated later than the as-of date is not known then, and so is not told.
+    A supersession by a row dated later than the as-of date is not known then, and so is not told; the last of those
+    that are known holds.
     """
     by = states.superseded.get(row)
+    if by is not None and as_of is not None:
+        known = [newer for newer in states.supersessions[row] if _ALWAYS < occurred_at[newer] <= as_of]
+        by = known[-1] if known else None
     since = None if by is None or occurred_at[by] == _ALWAYS else int(occurred_at[by])
-    if by is not None and as_of is not None and (since is None or since > as_of):
-        by = since = None
     moment = None if since is None else from_microseconds(since)
     change = states.hidden.get(row)
     if change is not None and (as_of is None or visibility(states, occurred_at).hidden_from[row] <= as_of):

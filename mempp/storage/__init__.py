@@ -23,6 +23,7 @@ from mempp.storage.entries import (
     RETRACT,
     SUPERSEDE,
     Entry,
+    digest_of,
 )
 from mempp.storage.journal import TornTailWarning
 from mempp.storage.memory_store import MemoryStore
@@ -55,6 +56,7 @@ __all__ = [
     "VerifyReport",
     "check_identity",
     "compact_store",
+    "digest_of",
     "open_store",
     "verify_store",
 ]

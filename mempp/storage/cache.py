@@ -21,6 +21,7 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import struct
 import time
 import uuid
@@ -76,6 +77,9 @@ class CacheFolder:
         """
         path = self._path(kind)
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait for ever
+                _logger.warning("the cache %s is no regular file and is passed over", path)
+                return None
             data, _ = files.read_from(path, 0)
         except FileNotFoundError:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -12,12 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from mempp.errors import InputError, StoreClosedError, StoreDamagedError, StoreError, StoreReadOnlyError, quoted
+from mempp.errors import (
+    InputError,
+    NotAStoreError,
+    StoreClosedError,
+    StoreDamagedError,
+    StoreError,
+    StoreReadOnlyError,
+    quoted,
+)
 from mempp.storage import files, frames
 from mempp.storage.entries import Entry, Position, prepare, start_position
 from mempp.storage.entry_codec import EntryCodec
 from mempp.storage.journal import TornTailWarning
-from mempp.storage.layout import JOURNAL, LOCK, LOG, MANIFEST, VECTORS, make_name_durable, open_or_create, read_manifest
+from mempp.storage.layout import JOURNAL, LOCK, LOG, MANIFEST, VECTORS, make_name_durable, open_or_create
 from mempp.storage.lock import Hold, commit_lock, nobody_writing
 from mempp.storage.rescue import DamageWarning, NoVectors, Rescued, rescue_log, rescue_manifest
 from mempp.storage.series import Cut, Series
@@ -113,9 +122,15 @@ class DiskStore:
         self._guard = threading.RLock()
         self._process = os.getpid()
         self._closed = False
-        self._manifest_file: tuple[int, int, int] | None = None
+        self._manifest_file = self._stat_of_manifest()
         self._unsynced = False  # something was committed here; whether it is durable the series knows
         self._tail_checked = False
+
+    def _stat_of_manifest(self) -> tuple[int, int, int] | None:
+        with contextlib.suppress(OSError):  # a damaged store may lack it
+            found = os.stat(self.path / MANIFEST)
+            return found.st_dev, found.st_ino, found.st_mtime_ns
+        return None
 
     def _new_log(self) -> Series[Entry]:
         return Series(
@@ -263,16 +278,13 @@ class DiskStore:
             raise StoreError(
                 f"the store {self.path} is gone: it was moved or removed after it was opened here. Open it where it is."
             ) from None
-        file = (found.st_dev, found.st_ino, found.st_mtime_ns)
-        if file == self._manifest_file:
-            return
-        manifest = read_manifest(self.path)
-        if manifest is None or manifest.store_id != self.store_id:
+        # The manifest is written once. Another file in its place is another store, or this one restored, whose entries
+        # may be others though they are as many and as long.
+        if (found.st_dev, found.st_ino, found.st_mtime_ns) != self._manifest_file:
             raise StoreError(
                 f"{self.path} now holds another store than the one that was opened here; nothing was written. Open it "
                 f"again."
             )
-        self._manifest_file = file
 
     def _recover(self) -> list[Entry]:
         with self._use(), files.translating_writes(f"cannot recover the store {self.path}"):
@@ -469,6 +481,8 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
         return Path(os.path.abspath(os.path.expanduser(name)))
     except (TypeError, ValueError) as error:
         raise InputError(f"{quoted(path)} is no path of a store: {error}.") from None
+    except OSError as error:  # the working directory is gone
+        raise NotAStoreError(f"{quoted(path)} leads nowhere: {error.strerror}. Give an absolute path.") from error
 
 
 def _describe(cut: Cut) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mempp.errors import InputError, RowNotFoundError, StoreVersionError
+from mempp.errors import InputError, RowNotFoundError, StoreVersionError, StoreWriteError
 
 DOCUMENT = "document"
 SUPERSEDE = "supersede"
@@ -28,6 +28,7 @@ ENCODER = "encoder"
 KINDS = (DOCUMENT, SUPERSEDE, ARCHIVE, RETRACT, REINSTATE, ANNOTATE, ENCODER)
 
 DIGEST_DOMAIN = b"mempp log 1\n"
+LATEST_STAMP = 253_402_300_799_000_000  # the last second of the year 9999; later ones no date can show
 MAX_ENTRY_BYTES = 1 << 30  # a Parquet page cannot pass 2 GiB
 
 _INT64 = 1 << 63
@@ -153,6 +154,14 @@ def chain(digest: bytes, data: bytes) -> bytes:
     return link.digest()
 
 
+def digest_of(store_id: str, entries: Sequence[Entry]) -> bytes:
+    """Return the digest of the chain after the first entries of a store."""
+    digest = start_position(store_id).digest
+    for entry in entries:
+        digest = chain(digest, canonical_bytes(entry))
+    return digest
+
+
 def prepare(entries: Sequence[Entry], position: Position, now: int) -> tuple[list[Entry], list[bytes], Position]:
     """Number, stamp and check the entries of one commit.
 
@@ -163,6 +172,10 @@ def prepare(entries: Sequence[Entry], position: Position, now: int) -> tuple[lis
         InputError: an entry that cannot be stored; none of them is.
     """
     stamp = max(now, position.stamp + 1)
+    if stamp > LATEST_STAMP:
+        raise StoreWriteError(
+            f"the clock says {now} microseconds since 1970, beyond the year 9999; nothing was written. Set it."
+        )
     row, digest = position.row, position.digest
     numbered: list[Entry] = []
     bodies: list[bytes] = []

@@ -101,6 +101,8 @@ def open_or_create(path: Path, *, create: bool, lock_timeout: float) -> Manifest
             else f"there is no Mem++ store at {path}: the path does not exist. Check the path."
         )
     others = sorted(set(names) - _LEFTOVERS)
+    if MANIFEST in others:  # another process made the store between the two looks
+        return open_or_create(path, create=create, lock_timeout=lock_timeout)
     if others:
         _refuse(path, f"it holds {', '.join(repr(name) for name in others[:3])}")
     with files.translating_writes(f"cannot create the store {path}"):

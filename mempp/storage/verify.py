@@ -81,6 +81,8 @@ def verify_store(store: str | os.PathLike[str] | MemoryStore, *, expect: str | N
         StoreVersionError: it is of a newer format.
         StoreError: a file cannot be read.
     """
+    if isinstance(expect, str):
+        expect = expect.strip()  # a digest read from a file ends with a line feed
     if expect is not None and (not isinstance(expect, str) or not _DIGEST.fullmatch(expect)):
         raise InputError(f"{str(expect)[:80]!r} is no digest: give all of its 64 hexadecimal digits.")
     wanted = None if expect is None else bytes.fromhex(expect)

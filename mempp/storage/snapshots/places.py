@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.fs
 
-from mempp.errors import InputError, MemppError, NotAStoreError, StoreError, StoreWriteError
+from mempp.errors import InputError, MemppError, NotAStoreError, StoreError, StoreWriteError, quoted
 from mempp.storage import files
 from mempp.storage.snapshots import manifest as manifests
 from mempp.storage.snapshots.manifest import SnapshotManifest
@@ -76,6 +76,21 @@ class Location:
         return RemoteFolder(self) if self.path is None else LocalFolder(self.path)
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a name can be written in UTF-8; one that cannot would lead to a copy that nobody can name again."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_not_working_directory(path: Path) -> None:
+    """Refuse a target in which this process stands: it appears by a rename, and the process would be nowhere."""
+    if path.is_dir() and os.path.samefile(path, os.curdir):
+        raise InputError(f"{path} is the working directory. Name a directory within it, or go elsewhere first.")
+
+
 def locate(where: str | os.PathLike[str], filesystem: Any = None) -> Location:
     """Return the location of a path, of a URI, or of a path on a filesystem of pyarrow or fsspec.
 
@@ -83,8 +98,8 @@ def locate(where: str | os.PathLike[str], filesystem: Any = None) -> Location:
         InputError: it is no path, or there is no such filesystem.
     """
     name = os.fspath(where) if isinstance(where, str | os.PathLike) else where
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise InputError(f"{str(name)[:100]!r} is no path of a snapshot.")
+    if not isinstance(name, str) or not name or "\0" in name or not is_utf8(name):
+        raise InputError(f"{quoted(name)} is no path of a snapshot.")
     key = name
     if filesystem is None and "://" in name:
         filesystem, key = _from_uri(name)

@@ -19,7 +19,15 @@ from mempp.storage.snapshots import archive
 from mempp.storage.snapshots import manifest as manifests
 from mempp.storage.snapshots.capture import UnsettledError, capture, survey
 from mempp.storage.snapshots.manifest import SnapshotFile, SnapshotManifest
-from mempp.storage.snapshots.places import Folder, Location, appearing, load_manifest, locate, translating_remote
+from mempp.storage.snapshots.places import (
+    Folder,
+    Location,
+    appearing,
+    check_not_working_directory,
+    load_manifest,
+    locate,
+    translating_remote,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ def _target(to: str | os.PathLike[str], location: Location) -> Path:
     if source is not None and (target.is_relative_to(source) or source.is_relative_to(target)):
         raise InputError(f"the store {target} and the snapshot {source} would lie one within the other. Name another.")
     with files.translating_reads(f"cannot look at {target}"):
+        check_not_working_directory(target)
         if target.exists() and not target.is_dir():
             raise NotAStoreError(f"{target} is a file. Name a new or an empty directory.")
         names = sorted(files.list_names(target))

@@ -28,6 +28,7 @@ from mempp.storage.snapshots.places import (
     LocalFolder,
     Location,
     appearing,
+    check_not_working_directory,
     load_manifest,
     locate,
     open_stream,
@@ -303,7 +304,9 @@ def _exists(location: Location) -> bool:
 
 def _is_file(location: Location) -> bool:
     if location.path is not None:
-        return location.path.exists() and not location.path.is_dir()
+        with files.translating_reads(f"cannot look at {location.place}"):
+            check_not_working_directory(location.path)
+            return location.path.exists() and not location.path.is_dir()
     with translating_remote(f"cannot look at {location.place}", StoreWriteError):
         return bool(location.filesystem.get_file_info([location.key])[0].type == pa.fs.FileType.File)
 
