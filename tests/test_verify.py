@@ -156,9 +156,14 @@ def test_a_store_in_memory_tells_what_it_can() -> None:
     commit(memory, document("a"), document("b"))
     report = verify_store(memory, expect=memory.head_digest)
     assert (report.ok, report.entries, report.rows, report.expected_at) == (True, 2, 2, 2)
-    assert "nothing was recomputed" in report.notes[0]
+    assert "recomputed" in report.notes[0]
     assert verify_store(memory, expect=start).expected_at == 0
-    assert "not kept" in only(verify_store(memory, expect="0" * 64)).what
+    earlier = memory.head_digest
+    commit(memory, document("c"))
+    assert verify_store(memory, expect=earlier).expected_at == 2
+    assert "never had" in only(verify_store(memory, expect="0" * 64)).what
+    memory._entries[1] = replace(memory._entries[1], text="altered")
+    assert "its entries have the digest" in only(verify_store(memory)).what
 
 
 def test_it_writes_nothing(store: tuple[Path, list[Entry]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mempp.errors import InputError, RowNotFoundError, StoreVersionError, StoreWriteError
+from mempp.errors import InputError, RowNotFoundError, StoreVersionError, StoreWriteError, quoted
 
 DOCUMENT = "document"
 SUPERSEDE = "supersede"
@@ -216,19 +216,19 @@ def _validate(entry: Entry, row: int) -> None:
             raise InputError(f"a {entry.kind} entry needs {name}.")
     for name in _FOREIGN[entry.kind]:
         if getattr(entry, name) not in (None, ()):
-            raise InputError(f"a {entry.kind} entry carries no {name}; it was given {_quote(getattr(entry, name))}.")
+            raise InputError(f"a {entry.kind} entry carries no {name}; it was given {quoted(getattr(entry, name))}.")
     for name in FIELDS:
         value = getattr(entry, name)
         if value is None:
             continue
         if name in _INTEGERS:
             if type(value) is not int or not -_INT64 <= value < _INT64:
-                raise InputError(f"{name} must be an integer of 64 bits; it is {_quote(value)}.")
+                raise InputError(f"{name} must be an integer of 64 bits; it is {quoted(value)}.")
         elif name in _LISTS:
             if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
-                raise InputError(f"{name} must be a tuple of strings; it is {_quote(value)}.")
+                raise InputError(f"{name} must be a tuple of strings; it is {quoted(value)}.")
         elif not isinstance(value, str):
-            raise InputError(f"{name} must be a string; it is {_quote(value)}.")
+            raise InputError(f"{name} must be a string; it is {quoted(value)}.")
     if entry.kind == DOCUMENT:
         if entry.row_id not in (None, row):
             raise InputError(f"a document gets its row id from the store: {row}, not {entry.row_id}. Leave it out.")
@@ -237,7 +237,7 @@ def _validate(entry: Entry, row: int) -> None:
             if spoken_of is not None and not 0 <= spoken_of < row:
                 raise RowNotFoundError(f"a {entry.kind} entry speaks of row {spoken_of}; the store holds {row} rows.")
     if entry.metadata is not None and not isinstance(_parse_json("metadata", entry.metadata), dict):
-        raise InputError(f"metadata must be the JSON text of an object; it is {_quote(entry.metadata)}.")
+        raise InputError(f"metadata must be the JSON text of an object; it is {quoted(entry.metadata)}.")
     if entry.payload is not None:
         _parse_json("payload", entry.payload)
 
@@ -246,7 +246,7 @@ def _parse_json(name: str, text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} must be JSON text; it is {_quote(text)} ({error}).") from error
+        raise InputError(f"{name} must be JSON text; it is {quoted(text)} ({error}).") from error
 
 
 def _refuse_constant(name: str) -> None:
@@ -263,8 +263,3 @@ def _surrogate_field(entry: Entry) -> str:
                 except UnicodeEncodeError:
                     return name
     return "a field"
-
-
-def _quote(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"

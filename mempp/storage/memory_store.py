@@ -37,6 +37,11 @@ class MemoryStore:
         return self._position.digest.hex()
 
     @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, in order."""
+        return tuple(self._entries)
+
+    @property
     def next_sequence(self) -> int:
         """How many entries there are."""
         return self._position.sequence

@@ -17,7 +17,7 @@ from typing import Any
 
 from mempp.errors import InputError, NotAStoreError, StoreDamagedError
 from mempp.storage import files, segments
-from mempp.storage.entries import DOCUMENT, start_position
+from mempp.storage.entries import DOCUMENT, canonical_bytes, chain, start_position
 from mempp.storage.entry_codec import EntryCodec
 from mempp.storage.layout import JOURNAL, LOG, MANIFEST, VECTORS, read_manifest
 from mempp.storage.memory_store import MemoryStore
@@ -71,7 +71,7 @@ def verify_store(store: str | os.PathLike[str] | MemoryStore, *, expect: str | N
     """Check a whole store and report everything that is wrong with it.
 
     Args:
-        store: the directory. A store in memory keeps no entries: of it only its head digest can be told.
+        store: the directory. Of a store in memory the chain over its entries is recomputed.
         expect: a digest that was kept elsewhere, 64 hex digits; the chain must have it somewhere, at its start, at its
             head or between. If it does not, its end was cut off or the store was replaced.
 
@@ -196,23 +196,26 @@ def _vectors(path: Path, store_id: str, problems: list[Problem], notes: list[Not
 
 
 def _memory_report(store: MemoryStore, wanted: bytes | None) -> VerifyReport:
-    head = store.head_digest
-    start = start_position(store.store_id).digest
-    expected_at = problem = None
-    if wanted is not None:
-        if wanted.hex() == head:
-            expected_at = store.next_sequence
-        elif wanted == start:
-            expected_at = 0
-        else:
-            problem = Problem("memory", f"its head digest is {head}, not {wanted.hex()}; earlier ones are not kept")
+    """Recompute the chain over the entries that the store keeps; there are no files to check."""
+    digest = start_position(store.store_id).digest
+    expected_at = 0 if wanted == digest else None
+    for number, entry in enumerate(store.entries, start=1):
+        digest = chain(digest, canonical_bytes(entry))
+        if wanted == digest:
+            expected_at = number
+    problems = []
+    if digest.hex() != store.head_digest:
+        problems.append(Problem("memory", f"its entries have the digest {digest.hex()}, not {store.head_digest}"))
+    if wanted is not None and expected_at is None:
+        problems.append(Problem("memory", f"the chain never had the digest {wanted.hex()}"))
+    commits = len({entry.ingested_at for entry in store.entries})
     return VerifyReport(
         store.store_id,
         store.next_sequence,
         store.row_count,
-        0,
-        head,
-        () if problem is None else (problem,),
+        commits,
+        store.head_digest,
+        tuple(problems),
         expected_at,
-        ("a store in memory keeps no entries: counts and head digest are told, nothing was recomputed",),
+        ("a store in memory has no files: the chain over its entries was recomputed, nothing else",),
     )
