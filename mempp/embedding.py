@@ -4,7 +4,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,15 +27,6 @@ CHUNK = 64
 def is_none(choice: object) -> bool:
     """Whether the caller chose to do without an encoder."""
     return isinstance(choice, str) and choice == NO_ENCODER
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Name and size of the vectors of a store, and how to make their encoder again."""
-
-    name: str
-    dimensions: int
-    description: dict[str, Any]
 
 
 class Embedder:
@@ -193,20 +183,20 @@ class Embedder:
             self._projection.start_vectors(stored.dimensions)
         return self._vectors
 
-    def _current(self) -> Identity | None:
+    def _current(self) -> EncoderIdentity | None:
         """The encoder that the store uses, unless the one chosen here is to take its place."""
         stored = self._stored()
         if stored is None or self._encoder is None or self._identity(self._encoder).name == stored.name:
             return stored
         return None
 
-    def _stored(self) -> Identity | None:
+    def _stored(self) -> EncoderIdentity | None:
         if self._projection.encoder is None:
             return None
         described = json.loads(self._projection.encoder)
-        return Identity(described["name"], int(described["dimensions"]), dict(described["description"]))
+        return EncoderIdentity(described["name"], int(described["dimensions"]), dict(described["description"]))
 
-    def _check_replaceable(self, encoder: Encoder, stored: Identity) -> None:
+    def _check_replaceable(self, encoder: Encoder, stored: EncoderIdentity) -> None:
         """Another encoder may take the place of the store's as long as that has made no vectors."""
         name = self._identity(encoder).name
         if name != stored.name and any(map(len, self._store.vectors(stored.name, stored.dimensions).refresh())):
