@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.encoders import Encoder, EncoderIdentity, load_encoder, resolve_encoder
+from mempp.encoders.windows import windows_of
 from mempp.errors import EncoderError, EncoderMismatchError, InputError, MemppError, quoted
-from mempp.projection import Projection
+from mempp.projection import HEAD, Projection
 from mempp.records import canonical_json
 from mempp.storage import Entry, Store, VectorBatch, VectorStore, check_identity
 
@@ -32,7 +33,9 @@ def is_none(choice: object) -> bool:
 class Embedder:
     """Embeds rows and questions with the encoder of one store. The encoder is made when it is first needed."""
 
-    def __init__(self, store: Store, projection: Projection, choice: str | Path | Encoder | None) -> None:
+    def __init__(
+        self, store: Store, projection: Projection, choice: str | Path | Encoder | None, *, windows: bool = True
+    ) -> None:
         """Settle which encoder it is, and read the vectors that the store has.
 
         Args:
@@ -40,6 +43,7 @@ class Embedder:
             projection: the derived state, the log already applied.
             choice: an encoder, its name, a directory, "none", or None: the encoder that the store was made with,
                 else the environment variable MEMPP_ENCODER, else MiniLM.
+            windows: whether the windows of long texts are embedded too, or their heads alone.
 
         Raises:
             EncoderMismatchError: the store's vectors came from another encoder than the one chosen.
@@ -50,6 +54,7 @@ class Embedder:
         self._vectors: VectorStore | None = None
         self._encoder: Encoder | None = None
         self._vectors_of: str | None = None
+        self._windows = windows
         self._off = is_none(choice)
         stored = self._stored()
         if not self._off and (choice is not None or stored is None):
@@ -63,7 +68,7 @@ class Embedder:
     def over(self, projection: Projection) -> "Embedder":
         """The same encoder over a new projection of the same store."""
         choice = NO_ENCODER if self._off else self._encoder
-        return Embedder(self._store, projection, choice)
+        return Embedder(self._store, projection, choice, windows=self._windows)
 
     @property
     def encoder(self) -> Encoder | None:
@@ -135,35 +140,63 @@ class Embedder:
         vector: NDArray[np.float32] = checked[0]
         return vector
 
+    def missing(self, row_ids: Sequence[int] | None = None) -> list[int]:
+        """The rows (of these, or of all) that lack a vector of their head or, where windows count, of their windows."""
+        missing = self._projection.rows_without_vectors(row_ids)
+        if self._windows:
+            missing = sorted({*missing, *self._projection.rows_without_windows(row_ids)})
+        return missing
+
     def encode_missing(self, row_ids: Sequence[int]) -> VectorBatch | None:
         """Vectors of those of these rows that have none yet; None when there is nothing to do. Takes no lock."""
         encoder = self.encoder
-        missing = self._projection.rows_without_vectors(row_ids) if encoder is not None else []
-        if encoder is None or not missing:
+        if encoder is None:
+            return None
+        views = self._views_to_make(row_ids)
+        if not views:
             return None
         try:
             parts = []
-            for start in range(0, len(missing), CHUNK):
-                texts = [self._projection.text_of(row) for row in missing[start : start + CHUNK]]
+            for start in range(0, len(views), CHUNK):
+                texts = [text for _, _, text in views[start : start + CHUNK]]
                 parts.append(self._checked(self._run(partial(encoder.encode_documents, texts)), len(texts)))
         except MemppError as error:
-            error.add_note(f"{len(missing)} rows are stored and durable, but not embedded; embed() does that later")
+            rows = len({row for row, _, _ in views})
+            error.add_note(f"{rows} rows are stored and durable, but not embedded; embed() does that later")
             raise
-        vectors = np.concatenate(parts)
-        return VectorBatch(np.array(missing, dtype=np.int64), np.zeros(len(missing), dtype=np.int32), vectors)
+        rows_of_views = np.array([row for row, _, _ in views], dtype=np.int64)
+        return VectorBatch(
+            rows_of_views, np.array([view for _, view, _ in views], dtype=np.int32), np.concatenate(parts)
+        )
+
+    def _views_to_make(self, row_ids: Sequence[int]) -> list[tuple[int, int, str]]:
+        """(row, view, text) of every view that these rows lack; a row's windows are made together or not at all."""
+        views = [(row, HEAD, self._projection.text_of(row)) for row in self._projection.rows_without_vectors(row_ids)]
+        if self._windows:
+            for row in self._projection.rows_without_windows(row_ids):
+                windows = windows_of(self._projection.text_of(row))
+                views += [(row, view, window) for view, window in enumerate(windows, start=HEAD + 1)]
+        return views
 
     def keep(self, batch: VectorBatch) -> int:
-        """Store and index vectors; call it inside the commit lock. Rows that another process embedded are skipped."""
+        """Store and index vectors; call it inside the commit lock. What another process embedded is skipped.
+
+        Returns:
+            how many rows got vectors.
+        """
         self.take_in(self.read_new())
-        wanted = set(self._projection.rows_without_vectors(batch.row_ids.tolist()))
-        kept = np.array([row in wanted for row in batch.row_ids.tolist()], dtype=np.bool_)
+        rows = np.unique(batch.row_ids).tolist()
+        without_head = np.array(self._projection.rows_without_vectors(rows), dtype=np.int64)
+        without_windows = np.array(self._projection.rows_without_windows(rows), dtype=np.int64)
+        is_head = batch.views == HEAD
+        kept = np.where(is_head, np.isin(batch.row_ids, without_head), np.isin(batch.row_ids, without_windows))
         vectors = self._open_vectors()
         if vectors is None or not kept.any():
             return 0
         fresh = VectorBatch(batch.row_ids[kept], batch.views[kept], batch.vectors[kept])
         vectors.append(fresh)
         self.take_in([fresh])
-        return int(kept.sum())
+        return len(np.unique(fresh.row_ids))
 
     def read_new(self) -> list[VectorBatch]:
         """Vectors that came into the store since the last look."""

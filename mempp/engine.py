@@ -46,6 +46,7 @@ class Engine:
         store: Store,
         *,
         encoder: str | Path | Encoder | None,
+        windows: bool,
         repeats: Repeats,
         exact_up_to: int,
         progress: Progress,
@@ -56,6 +57,7 @@ class Engine:
         Args:
             store: the store; nothing was read of it yet.
             encoder: as in `mempp.open`.
+            windows: whether windows of long texts are embedded.
             repeats: as in `mempp.open`.
             exact_up_to: as in `mempp.open`.
             progress: how to show the building of indexes, where that takes long.
@@ -80,7 +82,7 @@ class Engine:
         self._applying = False
         self.projection = self._new_projection()
         self._begin(self.projection, progress)
-        self.embedder = Embedder(store, self.projection, encoder)
+        self.embedder = Embedder(store, self.projection, encoder, windows=windows)
 
     def _begin(self, projection: Projection, progress: Progress = False) -> None:
         entries = self.store.refresh()

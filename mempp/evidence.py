@@ -9,14 +9,16 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import get_args
 from xml.sax.saxutils import quoteattr
 
 from mempp.dates import show
 from mempp.errors import InputError, quoted
+from mempp.packing import packing_order
 from mempp.recall import Hit
 from mempp.records import Record
-from mempp.settings import EvidenceStyle, Packing, check_choice
+from mempp.settings import EvidenceOrder, EvidenceStyle, Packing, check_choice
 
 _BETWEEN = "\n\n"
 _BREAKING = ("Cc", "Zl", "Zp")
@@ -40,6 +42,8 @@ class Evidence:
     """Row ids of the hits that did not fit, in rank order."""
     cut: bool
     """Whether the first record alone was larger than the budget, and stands there cut."""
+    as_of_read: datetime | None = None
+    """The as-of date that was read from the question, with `as_of="auto"`; None where it names none."""
 
     @property
     def row_ids(self) -> tuple[int, ...]:
@@ -51,7 +55,12 @@ class Evidence:
 
 
 def pack(
-    hits: Sequence[Hit], *, max_chars: int = 40_000, style: EvidenceStyle = "plain", packing: Packing = "skip"
+    hits: Sequence[Hit],
+    *,
+    max_chars: int = 40_000,
+    style: EvidenceStyle = "plain",
+    packing: Packing = "threads",
+    order: EvidenceOrder = "rank",
 ) -> Evidence:
     """Render hits and pack whole records into a budget.
 
@@ -61,16 +70,21 @@ def pack(
         hits: an answer, best first.
         max_chars: the most characters the text may have; it is never longer, and never empty when there are hits.
         style: "plain" or "tagged".
-        packing: "stop": in rank order, ending at the first record that does not fit (as the benchmarks count).
-            "skip": records that do not fit are passed over for later ones that do, and room is kept for the recency
-            slots, up to half of the budget.
+        packing: "threads": threads as wholes, the best per character first; see `mempp.packing`. "skip": in rank
+            order, records that do not fit are passed over for later ones that do. In both, room is kept for the recency
+            slots, up to half of the budget, and a record that repeats another of the same day almost word for word
+            yields its place. "stop": in rank order, ending at the first record that does not fit (as the benchmarks
+            count).
+        order: how the records stand in the text: by "rank", or by "date", the earliest first and undated ones last.
 
     Raises:
-        InputError: `max_chars` is below 1, or the style is unknown.
+        InputError: `max_chars` is below 1, or style, packing or order is unknown.
     """
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
         raise InputError(f"max_chars must be a whole number from 1, got {quoted(max_chars)}")
     check_choice("style", style, get_args(EvidenceStyle))
+    check_choice("packing", packing, get_args(Packing))
+    check_choice("order", order, get_args(EvidenceOrder))
     if not hits:
         return Evidence("", (), (), cut=False)
     render = _plain if style == "plain" else _tagged(hits)
@@ -80,10 +94,9 @@ def pack(
         for place, hit in enumerate(hits, start=1)
     ]
     if costs[0] > max_chars:
-        return _cut_first(hits, costs, max_chars, render, packing)
-    order = _priority(hits, costs, max_chars) if packing == "skip" else range(len(hits))
-    packed = _take(order, costs, max_chars, packing)
-    return _evidence(hits, packed, render)
+        return _cut_first(hits, costs, max_chars, render, packing, order)
+    packed = _take(packing_order(hits, costs, max_chars, packing), costs, max_chars, packing)
+    return _evidence(hits, _shown(hits, packed, order), render)
 
 
 def _take(order: Sequence[int], costs: Sequence[int], budget: int, packing: Packing) -> list[int]:
@@ -97,16 +110,14 @@ def _take(order: Sequence[int], costs: Sequence[int], budget: int, packing: Pack
     return sorted(packed)
 
 
-def _priority(hits: Sequence[Hit], costs: Sequence[int], max_chars: int) -> list[int]:
-    """The first hit, then the recency slots as far as room is kept for them, then the rest in rank order."""
-    reserved: list[int] = []
-    room = max_chars // 2
-    for place, hit in enumerate(hits):
-        if place and hit.via == "recency" and (costs[place] <= room or not reserved):
-            reserved.append(place)
-            room -= costs[place]
-    first = [0, *reserved]
-    return first + [place for place in range(1, len(hits)) if place not in reserved]
+def _shown(hits: Sequence[Hit], packed: Sequence[int], order: EvidenceOrder) -> list[int]:
+    """The packed places in the order in which they stand in the text."""
+    if order == "rank":
+        return list(packed)
+    dates = [hits[place].record.occurred_at for place in packed]
+    latest = max((date for date in dates if date is not None), default=None)
+    keyed = [(date is None, date or latest, place) for date, place in zip(dates, packed, strict=True)]
+    return [place for _, _, place in sorted(keyed)]
 
 
 def _evidence(hits: Sequence[Hit], packed: Sequence[int], render: Render, first_text: str | None = None) -> Evidence:
@@ -125,11 +136,18 @@ def _evidence(hits: Sequence[Hit], packed: Sequence[int], render: Render, first_
     )
 
 
-def _cut_first(hits: Sequence[Hit], costs: Sequence[int], max_chars: int, render: Render, packing: Packing) -> Evidence:
+def _cut_first(
+    hits: Sequence[Hit],
+    costs: Sequence[int],
+    max_chars: int,
+    render: Render,
+    packing: Packing,
+    shown_by: EvidenceOrder,
+) -> Evidence:
     """The first record cut to the budget; by default it leaves half of the budget to whole records after it."""
     others: list[int] = []
-    if packing == "skip":
-        order = [place for place in _priority(hits, costs, max_chars // 2) if place]
+    if packing != "stop":
+        order = [place for place in packing_order(hits, costs, max_chars // 2, packing) if place]
         others = _take(order, costs, max_chars - max_chars // 2, packing)
     room = max_chars - sum(costs[place] for place in others)
     text = hits[0].record.text
@@ -142,7 +160,7 @@ def _cut_first(hits: Sequence[Hit], costs: Sequence[int], max_chars: int, render
         whole = _plain(1, hits[0].record, text[:max_chars])
         mark = "[cut]" if max_chars > 2 * len("[cut]") else ""
         return Evidence(whole[: max_chars - len(mark)] + mark, (hits[0],), tuple(h.row_id for h in hits[1:]), cut=True)
-    return _evidence(hits, [0, *others], render, first_text=text[:shown] + note)
+    return _evidence(hits, _shown(hits, [0, *others], shown_by), render, first_text=text[:shown] + note)
 
 
 def _plain(number: int, record: Record, text: str) -> str:

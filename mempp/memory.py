@@ -4,7 +4,7 @@ A document goes add → log (durable) → encoder → indexes. A question goes s
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ import numpy as np
 
 from mempp import evidence as evidence_module
 from mempp import state_entries, upkeep
+from mempp.asking import answers
 from mempp.dates import DateLike
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
@@ -24,7 +25,7 @@ from mempp.history import Changes, History, TimeLine, changes_between, history_o
 from mempp.ingest import BATCH_SIZE, DocumentLike, Plan, batches, report
 from mempp.progress import Progress, reporter
 from mempp.projection import Projection, Repeats, View
-from mempp.recall import Bounds, Hit, check_names, check_question, question_text, read
+from mempp.recall import Bounds, Hit, as_of_in, check_names, check_question, question_text
 from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document
 from mempp.settings import EvidenceStyle, Settings, from_environment, layered
 from mempp.state_entries import checked_row
@@ -54,7 +55,13 @@ class Memory:
         encoder = check_options(encoder, settings, repeats, exact_up_to)
         self._settings = layered(settings, from_environment())
         self._engine = Engine(
-            store, encoder=encoder, repeats=repeats, exact_up_to=exact_up_to, progress=progress, at=at
+            store,
+            encoder=encoder,
+            windows=self._settings.windows,
+            repeats=repeats,
+            exact_up_to=exact_up_to,
+            progress=progress,
+            at=at,
         )
 
     @property
@@ -192,7 +199,7 @@ class Memory:
             raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
         self.refresh()
         self._engine.commit(self._embedder.registration)
-        missing = self._projection.rows_without_vectors()
+        missing = self._embedder.missing()
         embedded = 0
         with reporter(progress, "embedding", len(missing)) as done:
             for start in range(0, len(missing), BATCH_SIZE):
@@ -298,16 +305,7 @@ class Memory:
             raise InputError(f"recall_many takes several questions, got {quoted(questions)}; for one use recall")
         asked = [question_text(question) for question in questions]
         chosen = self.settings_for(k, settings)
-        view = self._view(bounds)
-        return [self._answer(question, view, chosen) for question in asked]
-
-    def _answer(self, question: str, view: View, settings: Settings) -> list[Hit]:
-        embed = partial(self._embedder.encode_question, question)
-        answer = read(question, view.scope, self._projection.indexes, embed, settings)
-        return [
-            Hit(self._projection.record(one.row_id, view), one.score, one.matched, explanation)
-            for one, explanation in answer
-        ]
+        return answers(asked, bounds, self._view, chosen, self._engine)
 
     def evidence(
         self,
@@ -334,8 +332,11 @@ class Memory:
             EncoderError: the question could not be embedded.
         """
         hits = self.recall(question, k=k, settings=settings, **bounds)
-        packing = self.settings_for(k, settings).packing
-        return evidence_module.pack(hits, max_chars=max_chars, style=style, packing=packing)
+        chosen = self.settings_for(k, settings)
+        packed = evidence_module.pack(
+            hits, max_chars=max_chars, style=style, packing=chosen.packing, order=chosen.evidence_order
+        )
+        return replace(packed, as_of_read=as_of_in(question)) if bounds.get("as_of") == "auto" else packed
 
     def records(self, **bounds: Unpack[Bounds]) -> list[Record]:
         """The records in scope, by row id. Bounds and filters as in `recall`."""

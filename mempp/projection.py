@@ -17,14 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.dates import from_microseconds
+from mempp.encoders.windows import has_windows
 from mempp.errors import RowNotFoundError
 from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
 from mempp.indexes.hnsw import GraphKeeper
 from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
+from mempp.recall.mentioned_days import days_mentioned
 from mempp.recall.states import ChangeKind
 from mempp.records import Annotation, CheckedDocument, Record
 from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
 from mempp.storage.codec import give_back
+
+HEAD = 0
+"""The view of a row's head; 1, 2, … are its windows."""
 
 Repeats = Literal["exact", "paper"]
 """What counts as a repeat; see `Projection.repeat_of`."""
@@ -68,6 +73,8 @@ class Projection:
         self._lexical = LexicalIndex()
         self._tags = TagIndex()
         self._vectors: VectorIndex | None = None
+        self._windows: VectorIndex | None = None
+        self._days: dict[int, tuple[int, ...]] = {}  # row → the days that its text names, found when first asked for
         self.lost_rows: frozenset[int] = frozenset()
         """Rows that a damaged store no longer has; only where it was opened for rescue."""
         self.encoder: str | None = None
@@ -89,7 +96,7 @@ class Projection:
     @property
     def indexes(self) -> Indexes:
         """The three indexes."""
-        return Indexes(self._lexical, self._tags, self._vectors)
+        return Indexes(self._lexical, self._tags, self._vectors, self._windows)
 
     # -- taking in ------------------------------------------------------------------------------------------------
 
@@ -110,6 +117,7 @@ class Projection:
             return
         documents = [entry for entry in entries if entry.kind == "document"]
         changes = [_state_change(entry) for entry in entries if entry.kind in _STATE_KINDS]
+        self._tags.names.add_rows([entry.authors for entry in documents])
         # The indexes first: a view is cut to the rows of the table, so it never sees what is only half there.
         for start in range(self._restored, len(documents), _ANALYSED_TOGETHER):
             part = documents[start : start + _ANALYSED_TOGETHER]
@@ -135,15 +143,18 @@ class Projection:
 
     def start_vectors(self, dimensions: int) -> None:
         """Begin an empty vector index, in place of the one there was."""
-        if self._vectors is not None:
-            self._vectors.close()
+        self.close()
         self._vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to, graphs=self._graphs)
+        self._windows = VectorIndex(dimensions, exact_up_to=self._exact_up_to)
 
     def apply_vectors(self, batches: list[VectorBatch]) -> None:
         """Take in vectors of rows. It empties the list, so that as few vectors as possible are in memory twice."""
-        if self._vectors is not None and batches:
-            total = sum(map(len, batches))
-            self._vectors.add_batches(_one_by_one(batches), total)
+        if self._vectors is None or self._windows is None or not batches:
+            return
+        heads = sum(int(np.count_nonzero(batch.views == HEAD)) for batch in batches)
+        windows = [batch for batch in batches if len(batch) and batch.views.max() > HEAD]
+        self._vectors.add_batches(_one_by_one(batches, heads=True), heads)
+        self._windows.add_batches(_one_by_one(windows, heads=False), sum(map(len, windows)))
 
     def renew_lock_after_fork(self) -> bool:
         """In a forked child: tell whether no thread of the parent was inside; if one was, the lock is made anew."""
@@ -156,8 +167,9 @@ class Projection:
 
     def close(self) -> None:
         """Stop what runs in the background."""
-        if self._vectors is not None:
-            self._vectors.close()
+        for index in (self._vectors, self._windows):
+            if index is not None:
+                index.close()
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +184,15 @@ class Projection:
             states = self._states_up_to(bound)
             allowed = scope_of(question, self._table, states, rows)
             allowed[[row for row in self.lost_rows if row < rows]] = False
-            scope = Scope(allowed, self._table.occurred_at[:rows], self._table.ingested_at[:rows])
+            table = self._table
+            scope = Scope(
+                allowed=allowed,
+                occurred_at=table.occurred_at[:rows],
+                ingested_at=table.ingested_at[:rows],
+                threads=table.threads,
+                days_of=self._days_of,
+                asked_at=question.asked_at if question.asked_at is not None else question.as_of,
+            )
         view = View(scope, states, question.as_of, rows)
         if question.predicate is None:
             return view
@@ -180,6 +200,15 @@ class Projection:
         allowed = np.zeros_like(allowed)
         allowed[permitted] = True
         return replace(view, scope=replace(scope, allowed=allowed))
+
+    def _days_of(self, row: int) -> tuple[int, ...]:
+        """The days that the text of a row names; a text never changes, so neither do they."""
+        days = self._days.get(row)
+        if days is None:
+            entry = self._documents[row]
+            year = None if entry.occurred_at is None else from_microseconds(entry.occurred_at).year
+            days = self._days[row] = days_mentioned(entry.text or "", year=year)
+        return days
 
     def _sequence_bound(self, question: Question) -> int:
         """The last sequence that a question may know of."""
@@ -278,9 +307,16 @@ class Projection:
         return rows[0] if rows else None
 
     def rows_without_vectors(self, row_ids: Sequence[int] | None = None) -> list[int]:
-        """The rows (of these, or of all) that have no vector yet, ascending."""
+        """The rows (of these, or of all) whose head has no vector yet, ascending."""
+        return self._lacking(self._vectors, row_ids)
+
+    def rows_without_windows(self, row_ids: Sequence[int] | None = None) -> list[int]:
+        """The rows (of these, or of all) that are long enough for windows, and whose windows have no vectors yet."""
+        return [row for row in self._lacking(self._windows, row_ids) if has_windows(self.text_of(row))]
+
+    def _lacking(self, index: VectorIndex | None, row_ids: Sequence[int] | None) -> list[int]:
         rows = len(self._table)
-        have = np.zeros(rows, dtype=np.bool_) if self._vectors is None else self._vectors.rows_with_vectors(rows)
+        have = np.zeros(rows, dtype=np.bool_) if index is None else index.rows_with_vectors(rows)
         if row_ids is None:
             return [int(row) for row in np.flatnonzero(~have)]
         return sorted({row for row in row_ids if not have[row]})
@@ -313,12 +349,16 @@ def _state_change(entry: Entry) -> StateChange:
     return StateChange(entry.sequence, _STATE_KINDS[entry.kind], entry.row_id, entry.related_row, entry.reason)
 
 
-def _one_by_one(batches: list[VectorBatch]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Take the batches out of the list, first to last."""
+def _one_by_one(batches: list[VectorBatch], *, heads: bool) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Take the batches out of the list, first to last, and give what there is in them of heads, or of windows."""
     batches.reverse()
     while batches:
         batch = batches.pop()
-        yield batch.row_ids, batch.vectors
+        wanted = (batch.views == HEAD) == heads
+        if wanted.all():
+            yield batch.row_ids, batch.vectors
+        elif wanted.any():
+            yield batch.row_ids[wanted], batch.vectors[wanted]
         large = batch.vectors.nbytes > _GIVEN_BACK_FROM
         del batch
         if large:

@@ -9,7 +9,9 @@ from mempp.errors import InputError, quoted
 
 LexicalMode = Literal["any", "all"]
 DateRule = Literal["event", "ingest"]
-Packing = Literal["skip", "stop"]
+Packing = Literal["threads", "skip", "stop"]
+Fusion = Literal["scores", "ranks"]
+EvidenceOrder = Literal["rank", "date"]
 EvidenceStyle = Literal["plain", "tagged"]
 
 
@@ -23,28 +25,49 @@ class Settings:
 
     k: int = 24
     """How many hits an answer has at most."""
-    weight_lexical: float = 1.0
-    """Weight of the lexical leg in the fusion; 0 turns the leg off."""
-    weight_tags: float = 1.0
-    """Weight of the tag leg; 0 turns it off."""
+    fusion: Fusion = "scores"
+    """Whether the legs are joined by the weighted sum of their values, or by reciprocal rank fusion ("ranks")."""
+    weight_lexical: float = 1.5
+    """Weight of the lexical leg in the fusion; 0 turns it off, and that of the thread's words with it."""
+    weight_tags: float = 0.3
+    """Weight of the tag leg (authors and tags named in the question); 0 turns it off."""
     weight_vector: float = 1.0
-    """Weight of the vector leg; 0 turns it off, and no question is embedded."""
-    candidates: int = 200
-    """C: how many rows a leg returns at most."""
+    """Weight of the vector leg; 0 turns it off, and that of the thread's vectors: then no question is embedded."""
+    weight_thread_lexical: float = 0.5
+    """Weight of the words of a row's thread as a whole; needs `context`."""
+    weight_thread_vector: float = 0.75
+    """Weight of the best vector in a row's thread; needs `context`."""
+    weight_dates: float = 0.4
+    """Weight of dates named in the question, held against event dates and dates that the texts name."""
+    context: int = 2
+    """How many neighbours in the thread, before and after, a row is scored with; 0: every row stands alone."""
+    windows: bool = True
+    """Whether the vectors of a long document's windows count, or that of its head alone."""
+    names: bool = True
+    """Whether authors are known by the short forms of their names too ("Ethan", "A. Patel")."""
+    candidates: int = 150
+    """C: how many rows each index brings in at most; never fewer than k with `fusion="scores"`."""
     gamma: float = 60.0
     """γ of reciprocal rank fusion, score = Σ weight / (γ + rank), ranks from 0."""
     lexical_mode: LexicalMode = "any"
     """Whether a row must hold any content word of the question, or all of them."""
+    thread_spread: float = 0.03
+    """What the fourth row of one thread, and again each after it, loses of its score, so that others have a place."""
     recency_slots: int | None = None
     """s: how many of the k hits are kept for the latest-dated matches; None means min(3, k // 4)."""
+    recency_floor: float = 0.9
+    """A recency slot is only for a row with at least this share of the best score; 0: for any match."""
     ties: DateRule = "event"
     """Equal scores: the later event date first (undated last), or the row ingested later first."""
     undated: DateRule = "event"
     """In the recency slots an undated row counts as oldest ("event"), or as dated by its ingest time ("ingest")."""
     fill: bool = False
     """Whether hits fewer than k are filled up with unmatched rows in scope, most recently ingested first."""
-    packing: Packing = "skip"
-    """Evidence in a budget: pass over a row that does not fit ("skip"), or end at it ("stop")."""
+    packing: Packing = "threads"
+    """Evidence in a budget: threads as wholes, the best per character first ("threads"); rows in their order, passing
+    over one that does not fit ("skip"), or ending at it ("stop")."""
+    evidence_order: EvidenceOrder = "rank"
+    """How records stand in the evidence: by rank, or by event date, so that a story unfolds."""
     exact: bool = False
     """Whether the vector leg scans every row in scope even where an approximate index is ready."""
     given: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -66,13 +89,17 @@ class Settings:
         _whole("candidates", self.candidates, least=1)
         if self.recency_slots is not None:
             _whole("recency_slots", self.recency_slots, least=0)
-        for name in ("weight_lexical", "weight_tags", "weight_vector"):
-            _number(name, getattr(self, name), least=0.0, most=1e6)
+        _whole("context", self.context, least=0)
+        for name in NAMES:
+            if name.startswith("weight_"):
+                _number(name, getattr(self, name), least=0.0, most=1e6)
+        _number("thread_spread", self.thread_spread, least=0.0, most=1e6)
+        _number("recency_floor", self.recency_floor, least=0.0, most=1.0)
         # The first rank is 0, so γ keeps the score finite.
         _number("gamma", self.gamma, least=1e-6, most=1e9)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("fill", "exact"):
+        for name in FLAGS:
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be True or False, got {quoted(getattr(self, name))}")
 
@@ -83,13 +110,17 @@ class Settings:
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
+    "fusion": get_args(Fusion),
     "lexical_mode": get_args(LexicalMode),
     "ties": get_args(DateRule),
     "undated": get_args(DateRule),
     "packing": get_args(Packing),
+    "evidence_order": get_args(EvidenceOrder),
 }
 NAMES = tuple(one.name for one in fields(Settings) if one.init)
 """The names of all settings."""
+FLAGS = ("windows", "names", "fill", "exact")
+"""Those that are True or False."""
 
 
 def layered(*layers: Settings | None) -> Settings:
@@ -129,13 +160,13 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
 def _parse(variable: str, name: str, text: str) -> object:
     if name in _CHOICES:
         return text.casefold()
-    if name in ("fill", "exact"):
+    if name in FLAGS:
         meaning = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
         if text.casefold() not in meaning:
             raise InputError(f"the environment variable {variable} must be 1 or 0, got {quoted(text)}")
         return meaning[text.casefold()]
     try:
-        return int(text) if name in ("k", "candidates", "recency_slots") else float(text)
+        return int(text) if name in ("k", "candidates", "context", "recency_slots") else float(text)
     except ValueError:
         raise InputError(f"the environment variable {variable} must be a number, got {quoted(text)}") from None
 
@@ -166,17 +197,27 @@ def _paper(weight_vector: float, candidates: int, lexical_mode: LexicalMode) -> 
     # Every field is given, so that neither the environment nor a better default ever changes a preset.
     return Settings(
         k=50,
+        fusion="ranks",
         weight_lexical=1.0,
         weight_tags=1.0,
         weight_vector=weight_vector,
+        weight_thread_lexical=0.0,
+        weight_thread_vector=0.0,
+        weight_dates=0.0,
+        context=0,
+        windows=False,
+        names=False,
         candidates=candidates,
         gamma=60.0,
         lexical_mode=lexical_mode,
+        thread_spread=0.0,
         recency_slots=3,
+        recency_floor=0.0,
         ties="ingest",
         undated="ingest",
         fill=True,
         packing="stop",
+        evidence_order="rank",
         exact=False,
     )
 

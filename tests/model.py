@@ -153,6 +153,126 @@ class Model:
         answer = [(n, True, "score") for n in first] + [(n, True, "recency") for n in recency]
         return answer + [(n, False, "fill") for n in unmatched], scope
 
+    # -- the default: values summed -----------------------------------------------------------------------------------
+
+    def values(self, question, question_vector, settings, as_of=None, sequence=None, author=None):
+        """{row: Σ weight · value} of every candidate, and the scope; without dates, short names and windows."""
+        scope = self.scope(as_of, sequence, author)
+        limit = max(settings.candidates, settings.k)
+        by_words = (
+            set(self.lexical(question, scope, limit, settings.lexical_mode)) if settings.weight_lexical else set()
+        )
+        by_vector = set(self.vector(question_vector, scope, limit)) if settings.weight_vector else set()
+        labelled = self.labels_named(question, scope)
+        candidates = by_words | by_vector | set(sorted(labelled)[: len(labelled)])
+        if settings.context:
+            for n in list(candidates):
+                candidates |= {other for other, distance in self.neighbours(n, scope) if distance == 1}
+            if settings.weight_vector:
+                for n in list(by_words | by_vector | set(labelled)):
+                    candidates |= {other for other in scope if self.likeness(n, other) > 0}
+        first = by_words | by_vector | set(labelled)
+        counts = {n: Counter(terms(self.rows[n].text)) for n in scope}
+        context = {n: self.context(n, scope, first, settings) for n in candidates}
+        total = dict.fromkeys(candidates, 0.0)
+        if settings.weight_lexical:
+            together = {n: _weighted(counts, context[n]) for n in candidates}
+            own = self.share(question, together, {n: counts[n] for n in scope}, together)
+            threads = {}
+            for n in scope:
+                threads.setdefault(self.rows[n].thread or n, Counter()).update(counts[n])
+            whole = self.share(question, threads, threads, threads)
+            for n in candidates:
+                thread = self.rows[n].thread
+                total[n] += settings.weight_lexical * own[n]
+                if settings.context:
+                    total[n] += settings.weight_thread_lexical * (own[n] if thread is None else whole[thread])
+        if settings.weight_vector:
+            cosine = {n: float(np.dot(self.rows[n].vector.astype(float), question_vector.astype(float))) for n in scope}
+            for n in candidates:
+                summed = sum(weight * self.rows[other].vector.astype(float) for other, weight in context[n].items())
+                length = float(np.linalg.norm(summed))
+                near = float(np.dot(summed, question_vector.astype(float))) / length if length else 0.0
+                thread = self.rows[n].thread
+                if thread is None:
+                    group = [other for other, weight in context[n].items() if weight > 0.1 and other in candidates]
+                else:
+                    group = [other for other in candidates if self.rows[other].thread == thread]
+                total[n] += settings.weight_vector * near
+                if settings.context:
+                    total[n] += settings.weight_thread_vector * max(cosine[other] for other in group)
+        most = max(labelled.values(), default=1)
+        for n in candidates:
+            total[n] += settings.weight_tags * labelled.get(n, 0) / most
+        return total, scope
+
+    def share(self, question, scored, documents, lengths_of):
+        """BM25 of `scored` texts as shares of what none can reach, with the document frequencies of `documents`."""
+        asked = question_terms(question)
+        idf = {}
+        for term in asked:
+            df = sum(1 for counts in documents.values() if counts[term])
+            idf[term] = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+        best = sum(idf.values())
+        mean = sum(sum(counts.values()) for counts in lengths_of.values()) / max(1, len(lengths_of))
+        shares = {}
+        for key, counts in scored.items():
+            norm = 1.2 * (1 - 0.75 + 0.75 * (sum(counts.values()) / mean if mean else 1.0))
+            gained = sum(idf[term] * counts[term] / (counts[term] + norm) for term in asked if counts[term])
+            shares[key] = gained / best if best else 0.0
+        return shares
+
+    def labels_named(self, question, scope):
+        """{row: how many of its labels are named}."""
+        asked = words(question)
+        runs = {tuple(asked[i:j]) for i in range(len(asked)) for j in range(i + 1, len(asked) + 1)}
+        found = {}
+        for n in scope:
+            labels = {tuple(words(label)) for label in (*self.rows[n].authors, *self.rows[n].tags)}
+            count = sum(1 for label in labels if label and label in runs and not STOP_WORDS.issuperset(label))
+            if count:
+                found[n] = count
+        return found
+
+    def neighbours(self, n, scope):
+        """[(row, distance)] in the thread of a row, in event order, undated last."""
+        thread = self.rows[n].thread
+        if thread is None:
+            return []
+        line = [other for other in scope if self.rows[other].thread == thread]
+        line.sort(key=lambda other: (self.rows[other].occurred_at is None, self.rows[other].occurred_at or 0, other))
+        place = line.index(n)
+        return [(other, abs(at - place)) for at, other in enumerate(line) if at != place]
+
+    def likeness(self, n, other):
+        """The weight of a row in the context of another, where neither has a thread and both are of one day."""
+        one, two = self.rows[n], self.rows[other]
+        if n == other or one.thread is not None or two.thread is not None:
+            return 0.0
+        day = 86_400_000_000
+        if one.occurred_at is None or two.occurred_at is None or one.occurred_at // day != two.occurred_at // day:
+            return 0.0
+        cosine = float(np.dot(one.vector.astype(float), two.vector.astype(float)))
+        return min(1.0, max(0.0, (cosine - 0.45) / 0.55))
+
+    def context(self, n, scope, first, settings):
+        """{row: weight} of what a row is seen with; a row that is no candidate of itself sees candidates alone."""
+        seen = {n: 1.0}
+        if settings.context:
+            seen |= {o: 1 / (1 + distance) for o, distance in self.neighbours(n, scope) if distance <= settings.context}
+            if settings.weight_vector:
+                others = scope if n in first else [other for other in scope if other in first]
+                seen |= {other: self.likeness(n, other) for other in others if self.likeness(n, other) > 0}
+        return seen
+
+
+def _weighted(counts, context):
+    together = Counter()
+    for n, weight in context.items():
+        for term, count in counts[n].items():
+            together[term] += weight * count
+    return together
+
 
 def _ranked(scores, limit):
     return sorted(scores, key=lambda n: (scores[n], n), reverse=True)[:limit]

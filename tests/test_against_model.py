@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,15 +21,25 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 questions = st.lists(st.sampled_from([*WORDS, "alice", "b. stone", "which"]), min_size=1, max_size=5).map(" ".join)
 days = st.integers(1, 12).map(lambda day: f"2024-01-{day:02}")
 authors = st.lists(st.sampled_from(["alice", "B. Stone", "carol"]), unique=True, max_size=2)
+RANKS = {"fusion": "ranks", "context": 0, "weight_dates": 0.0, "recency_floor": 0.0, "names": False}
 SETTINGS = [
-    mempp.Settings(),
-    mempp.Settings(k=3),
-    mempp.Settings(k=6, recency_slots=2, undated="ingest", ties="ingest"),
-    mempp.Settings(k=50, fill=True, candidates=3),
-    mempp.Settings(k=4, weight_vector=0.0, lexical_mode="all"),
+    mempp.Settings(**RANKS),
+    mempp.Settings(k=3, **RANKS),
+    mempp.Settings(k=6, recency_slots=2, undated="ingest", ties="ingest", **RANKS),
+    mempp.Settings(k=50, fill=True, candidates=3, **RANKS),
+    mempp.Settings(k=4, weight_vector=0.0, lexical_mode="all", **RANKS),
     mempp.preset("orgmembench"),
     mempp.preset("locomo"),
 ]
+
+
+VALUES = [
+    mempp.Settings(k=100),
+    mempp.Settings(k=100, context=0),
+    mempp.Settings(k=100, context=1, weight_vector=0.0),
+    mempp.Settings(k=100, context=3, weight_lexical=0.0),
+]
+"""Settings of the default path, with places for every candidate."""
 
 
 class Engine(RuleBasedStateMachine):
@@ -166,6 +177,32 @@ class Engine(RuleBasedStateMachine):
         assert {hit.row_id for hit in hits} <= set(scope)
         records = self.memory.records(as_of=day, known_at=known, author=author)
         assert [record.row_id for record in records] == scope
+        if known is not None and day is not None:
+            self.answers.append((question, day, known, author, chosen, hits))
+
+    @rule(
+        question=questions,
+        day=days | st.none(),
+        author=st.sampled_from([None, "alice"]),
+        chosen=st.sampled_from(VALUES),
+        data=st.data(),
+    )
+    def values_are_those_of_the_model(self, question, day, author, chosen, data):
+        known = data.draw(st.sampled_from([None, *self.moments]))
+        hits = self.memory.recall(question, as_of=day, known_at=known, author=author, settings=chosen)
+        as_of = None if day is None else to_microseconds(day, "", bare_date="end")
+        asked = self.encoder.encode_question(question)
+        expected, scope = self.model.values(question, asked, chosen, as_of, known, author)
+        matched = [hit for hit in hits if hit.matched]
+        assert {hit.row_id for hit in matched} == set(expected)
+        assert {hit.row_id for hit in hits} <= set(scope)
+        for hit in matched:
+            added = sum(leg.added for leg in hit.explain().legs)
+            assert added == pytest.approx(expected[hit.row_id], abs=2e-5)
+            assert hit.score <= added + 1e-12
+        assert [hit.score for hit in matched if hit.via == "score"] == sorted(
+            (hit.score for hit in matched if hit.via == "score"), reverse=True
+        )
         if known is not None and day is not None:
             self.answers.append((question, day, known, author, chosen, hits))
 

@@ -14,7 +14,7 @@ def test_layers_field_by_field():
     opened = Settings(k=7, gamma=10.0)
     environment = from_environment({"MEMPP_K": "9", "MEMPP_GAMMA": "20", "MEMPP_CANDIDATES": "30"})
     merged = layered(None, call, opened, environment)
-    assert (merged.k, merged.gamma, merged.candidates, merged.weight_lexical) == (3, 10.0, 30, 1.0)
+    assert (merged.k, merged.gamma, merged.candidates, merged.weight_lexical) == (3, 10.0, 30, 1.5)
 
 
 def test_what_was_given_survives_copies():

@@ -1,10 +1,10 @@
 """Mem++ itself, with every setting, and with one leg only: `lexical` (BM25) and `vector` (the encoder's reading).
 
 `--preset` names a preset, `--k` and `--set NAME=VALUE` set fields of `mempp.Settings`, in this order the last wins;
-below them stand the MEMPP_ variables of the environment and the defaults. The configuration tells what holds in the
-end. Further options: `store=memory|disk` (disk: a store in a temporary folder), `style=plain|tagged` (of the evidence),
-`repeats=exact|paper`, `exact_up_to=N` (vectors up to which search scans). Documents are added in the collection's
-order, with the id as `source`.
+below them stand the MEMPP_ variables of the environment and the defaults, with k = 50. The configuration tells what
+holds in the end. Further options: `store=memory|disk` (disk: in a temporary folder), `style=plain|tagged` (of the
+evidence), `repeats=exact|paper`, `exact_up_to=N` (vectors up to which search scans). Documents are added in the
+collection's order, with the id as `source`.
 
 `lexical` and `vector` turn the other legs, and the recency slots, off, whatever a preset says; `--set recency_slots=3`
 brings the slots back.
@@ -13,6 +13,7 @@ Two documents of a collection may be one row to Mem++, because they repeat each 
 ranking, one after the other, and its share of the evidence.
 """
 
+import os
 import tempfile
 import time
 from collections import defaultdict
@@ -36,9 +37,13 @@ SYSTEMS = {
     "lexical": "Mem++ with its lexical leg alone: BM25",
     "vector": "Mem++ with its vector leg alone: the encoder over whole documents, as far as it reads them",
 }
+DEFAULT_K = 50
+"""Hits of an evaluation, unless an option, a preset or the environment says otherwise: the paper's, and enough for
+recall@50. (A memory's own default is 24.)"""
+_OTHERS_OFF = {"context": 0, "windows": False}
+_WEIGHTS = tuple(one.name for one in fields(mempp.Settings) if one.name.startswith("weight_"))
 _ONE_LEG: Mapping[str, Mapping[str, Any]] = {
-    "lexical": {"weight_tags": 0.0, "weight_vector": 0.0},
-    "vector": {"weight_lexical": 0.0, "weight_tags": 0.0},
+    leg: {**{name: 0.0 for name in _WEIGHTS if name != f"weight_{leg}"}, **_OTHERS_OFF} for leg in ("lexical", "vector")
 }
 _OPTIONS: Mapping[str, object] = {
     "store": Literal["memory", "disk"],
@@ -69,6 +74,8 @@ def build(name: str, options: Options, encoder: mempp.Encoder | None = None) -> 
         k = positive_k(options, 1)
         if chosen.setdefault("k", k) != k:
             raise EvalError(f"--k {k} and --set k={chosen['k']} disagree; give one of them")
+    if options.preset is None and not os.environ.get("MEMPP_K", "").strip():
+        chosen.setdefault("k", DEFAULT_K)
     if name in _ONE_LEG:
         for key, value in _ONE_LEG[name].items():
             if chosen.setdefault(key, value) != value:

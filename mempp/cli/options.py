@@ -33,7 +33,10 @@ Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question,
 AsOf = Annotated[
     str | None,
     typer.Option(
-        "--as-of", metavar="DATE", help="Only documents dated up to then; undated ones are out.", show_default=False
+        "--as-of",
+        metavar="DATE",
+        help="Only documents dated up to then; undated ones are out. auto: as the question says.",
+        show_default=False,
     ),
 ]
 KnownAt = Annotated[

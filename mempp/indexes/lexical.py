@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.errors import InputError, quoted
+from mempp.indexes.aggregated import AskedTerms, asked_terms
 from mempp.indexes.analysis import question_terms, term_counts
 from mempp.indexes.bm25 import rank_by_bm25
 from mempp.indexes.growable import GrowableArray
@@ -61,6 +62,18 @@ class LexicalIndex:
         allowed = allowed[: len(lengths)]
         postings = [self._postings.find(term, len(allowed)) for term in asked]
         return rank_by_bm25(postings, lengths, allowed, limit, every_term=mode == "all")
+
+    def asked(self, question: str, allowed: Allowed) -> AskedTerms:
+        """The terms of a question with their postings in scope, to score rows that are taken together.
+
+        Args:
+            question: any string.
+            allowed: the scope, shape (n_rows,).
+        """
+        lengths = self._lengths.values[: len(allowed)]
+        allowed = allowed[: len(lengths)]
+        postings = [self._postings.find(term, len(allowed)) for term in question_terms(question)]
+        return asked_terms(postings, lengths, allowed)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The whole index as flat arrays, for somebody to keep. Only the thread that adds may call it.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mempp.errors import InputError
 from mempp.indexes.analysis import words
+from mempp.indexes.names import NameForms
 from mempp.indexes.postings import Postings
 from mempp.indexes.ranking import Allowed, Ranking, best_positions
 from mempp.indexes.stopwords import STOP_WORDS
@@ -32,6 +33,8 @@ class TagIndex:
         self._n_rows = 0
         self._postings = Postings()  # a term is a label's words, joined by spaces
         self._spellings: dict[str, str] = {}
+        self.names = NameForms()
+        """Who of the labels is an author; filled in step with `add`, since the labels do not tell."""
         # First word of a label → in how many words such labels come, so that a question's word is looked up only in
         # those. Tuples are replaced, never changed, since other threads go through them.
         self._sizes: dict[str, tuple[int, ...]] = {}
@@ -99,13 +102,14 @@ class TagIndex:
             raise InputError(f"Postings name rows beyond the {index._n_rows} of the index; build it from the labels.")
         return index
 
-    def rank(self, question: str, allowed: Allowed, limit: int) -> Ranking:
+    def rank(self, question: str, allowed: Allowed, limit: int, *, names: bool = False) -> Ranking:
         """The rows in scope that carry most labels named in the question.
 
         Args:
             question: any string.
             allowed: the scope, shape (n_rows,).
             limit: how many rows at most.
+            names: whether authors match by the short forms of their names too; see `names`.
 
         Returns:
             Rows with at least one matching label, in the order above. A score is the number of matching labels plus
@@ -115,12 +119,7 @@ class TagIndex:
         n_allowed = int(np.count_nonzero(allowed))
         if not n_allowed or limit <= 0:
             return Ranking.empty()
-        found = []
-        for key in self._matching(question):
-            rows, _ = self._postings.find(key, len(allowed))
-            rows = rows[allowed[rows]]
-            if len(rows):
-                found.append(rows)
+        found = self._found(question, allowed, names)
         n_labels = np.zeros(len(allowed), np.float64)
         rarity = np.zeros(len(allowed), np.float64)
         # Commonest first: sums over labels equally rare then come out equal to the last bit.
@@ -131,16 +130,49 @@ class TagIndex:
         best = matched[best_positions(matched.astype(np.int64), (n_labels[matched], rarity[matched]), limit)]
         return Ranking(best.astype(np.int64), n_labels[best] + rarity[best] / (1 + rarity[best]))
 
+    def matching(
+        self, question: str, allowed: Allowed, *, names: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every row in scope that carries a label named in the question, ascending, and how many of them it carries.
+
+        Args:
+            question: any string.
+            allowed: the scope, shape (n_rows,).
+            names: as in `rank`.
+        """
+        n_labels = np.zeros(len(allowed), np.int64)
+        for rows in self._found(question, allowed[: self._n_rows], names):
+            n_labels[rows] += 1
+        matched = np.flatnonzero(n_labels)
+        return matched, n_labels[matched]
+
+    def _found(self, question: str, allowed: Allowed, names: bool) -> list[NDArray[np.uint32]]:
+        """For each label named, the rows in scope that carry it, if any."""
+        asked = words(question)
+        places = self._places(asked)
+        found: dict[str, NDArray[np.uint32]] = {}
+        for key in places:
+            rows, _ = self._postings.find(key, len(allowed))
+            rows = rows[allowed[rows]]
+            if len(rows):
+                found[key] = rows
+        if names:
+            in_full = [(start, 1 + key.count(" ")) for key in found for start in places[key]]
+            for key, of_spellings in self.names.found(question, asked, in_full, allowed).items():
+                if key not in found:
+                    found[key] = of_spellings[0] if len(of_spellings) == 1 else np.unique(np.concatenate(of_spellings))
+        return list(found.values())
+
     def matched_labels(self, question: str) -> list[str]:
         """The labels named in the question, as first spelt, in its order; of all rows, in scope or not."""
-        return [self._spellings[key] for key in self._matching(question)]
+        return [self._spellings[key] for key in self._places(words(question))]
 
-    def _matching(self, question: str) -> list[str]:
-        asked = words(question)
-        keys: dict[str, None] = {}
+    def _places(self, asked: Sequence[str]) -> dict[str, list[int]]:
+        """The labels whose words stand among these in a row, in their order, and where each begins."""
+        places: dict[str, list[int]] = {}
         for start, word in enumerate(asked):
             for size in self._sizes.get(word, ()):
                 key = " ".join(asked[start : start + size])
                 if key in self._postings:
-                    keys[key] = None
-        return list(keys)
+                    places.setdefault(key, []).append(start)
+        return places

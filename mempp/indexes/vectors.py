@@ -69,7 +69,7 @@ class VectorIndex:
         self._exact_up_to = exact_up_to
         self._vectors: GrowableArray[np.float32] = GrowableArray(np.float32, dimensions)
         self._rows: GrowableArray[np.int64] = GrowableArray(np.int64)
-        self._seen: GrowableArray[np.bool_] = GrowableArray(np.bool_)  # by row: whether it has a view
+        self._place: GrowableArray[np.int64] = GrowableArray(np.int64)  # by row: its last view, -1 where it has none
         self._views = _Views(self._vectors.values, self._rows.values, 0.0, False)
         self._graph: Graph | None = None
         self._build: GraphBuild | None = None
@@ -135,12 +135,15 @@ class VectorIndex:
         if rows.min() < 0:
             raise EncoderError(f"{rows.min()} is no row id; rows are numbered from 0.")
         top_row = int(rows.max())
-        if top_row >= len(self._seen):
-            self._seen.extend(np.zeros(top_row + 1 - len(self._seen), np.bool_))
-        several = self._views.several_per_row or bool(self._seen.values[rows].any()) or len(np.unique(rows)) < len(rows)
-        self._seen.values[rows] = True
+        if top_row >= len(self._place):
+            self._place.extend(np.full(top_row + 1 - len(self._place), -1))
+        known = bool((self._place.values[rows] >= 0).any())
+        several = self._views.several_per_row or known or len(np.unique(rows)) < len(rows)
+        first = len(self._rows)
         self._vectors.extend(new)
         self._rows.extend(rows)
+        # After the vectors: whoever finds a place here finds the vector there.
+        self._place.values[rows] = np.arange(first, first + len(rows))
         # An upper bound; the sum in float32 errs by less than 0.1 %.
         largest = float(squares.max()) * 1.001
         if not math.isfinite(largest):
@@ -154,6 +157,17 @@ class VectorIndex:
         rows = self._views.rows
         have[rows[rows < n_rows]] = True
         return have
+
+    def vectors_of(self, row_ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The last view of each of these rows, (n, dimensions), zeros where there is none; and (n,) which have one."""
+        places = np.full(len(row_ids), -1, np.int64)
+        by_row = self._place.values
+        known = row_ids < len(by_row)
+        places[known] = by_row[row_ids[known]]
+        have = places >= 0
+        vectors = np.zeros((len(row_ids), self._dimensions), np.float32)
+        vectors[have] = self._vectors.values[places[have]]
+        return vectors, have
 
     def rank(
         self, question_vector: NDArray[np.float32], allowed: Allowed, limit: int, *, exact: bool = False

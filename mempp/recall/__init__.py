@@ -1,8 +1,18 @@
 """The read operator: scope, legs, fusion, recency slots, explanation. Knows nothing of disk."""
 
 from mempp.recall.hits import Explanation, Hit, LegShare
-from mempp.recall.operator import Indexes, Scope, read
-from mempp.recall.scope import Bounds, PermittedRows, Question, check_names, check_question, question_text, scope_of
+from mempp.recall.legs import Indexes, Scope
+from mempp.recall.operator import read
+from mempp.recall.scope import (
+    Bounds,
+    PermittedRows,
+    Question,
+    as_of_in,
+    check_names,
+    check_question,
+    question_text,
+    scope_of,
+)
 from mempp.recall.states import NO_STATES, StateChange, States, state_of
 from mempp.recall.table import Row, RowTable
 
@@ -20,6 +30,7 @@ __all__ = [
     "Scope",
     "StateChange",
     "States",
+    "as_of_in",
     "check_names",
     "check_question",
     "question_text",

@@ -1,4 +1,10 @@
-"""Weighted reciprocal rank fusion (paper, eq. 5; Cormack et al., 2009).
+"""Fusion of the legs into one order, by their values or by their ranks.
+
+"scores", the default, is a weighted sum of the legs' values, each on a scale of its own meaning (see `legs`):
+
+    score(r) = Σ_ℓ  w_ℓ · value_ℓ(r)
+
+"ranks" is weighted reciprocal rank fusion (paper, eq. 5; Cormack et al., 2009):
 
     score(r) = Σ_ℓ  w_ℓ / (γ + rank_ℓ(r))
 
@@ -13,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.indexes import Ranking
+from mempp.recall.legs import Candidates
 from mempp.recall.table import UNDATED
 from mempp.settings import DateRule
 
@@ -61,6 +68,23 @@ def fuse(
     dates = np.zeros(len(row_ids), dtype=np.int64)
     if ties == "event" and occurred_at is not None:
         dates = occurred_at[row_ids]  # UNDATED is the smallest integer, so undated rows come last among equals
+    order = np.lexsort((row_ids, dates, scores))[::-1]
+    return Fused(row_ids[order], scores[order])
+
+
+def fuse_values(candidates: Candidates, *, ties: DateRule, occurred_at: NDArray[np.int64]) -> Fused:
+    """Order the candidates by the weighted sum of their values.
+
+    Args:
+        candidates: the rows and their values; the sum runs over the legs in their order.
+        ties: as in `fuse`.
+        occurred_at: (rows,) event dates.
+    """
+    row_ids = candidates.row_ids
+    scores = np.zeros(len(row_ids), dtype=np.float64)
+    for leg in candidates.legs:
+        scores += leg.weight * leg.values
+    dates = occurred_at[row_ids] if ties == "event" else np.zeros(len(row_ids), dtype=np.int64)
     order = np.lexsort((row_ids, dates, scores))[::-1]
     return Fused(row_ids[order], scores[order])
 

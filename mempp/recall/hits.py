@@ -1,6 +1,7 @@
 """A hit: a record of the answer that can explain itself."""
 
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from mempp.dates import show
@@ -13,14 +14,15 @@ class LegShare:
     """What one leg did for a hit."""
 
     leg: str
-    """lexical, tags or vector."""
+    """lexical, vector, thread_lexical, thread_vector, tags or dates."""
     rank: int
     """Place in the leg's list, from 0."""
     leg_score: float
-    """The leg's own score: BM25, cosine similarity, or number of matching labels."""
+    """What the leg says of the row; see `mempp.recall.legs`. With `fusion="ranks"` and no context the index's own
+    score: BM25, cosine similarity, or number of matching labels."""
     weight: float
     added: float
-    """weight / (γ + rank): its part of the fused score."""
+    """Its part of the fused score: weight · leg_score, or, with `fusion="ranks"`, weight / (γ + rank)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +33,41 @@ class Explanation:
     score: float
     via: Via
     """"score": among the best by fused score; "recency": a recency slot; "fill": unmatched, ingested most recently."""
-    gamma: float
+    gamma: float | None
+    """γ of reciprocal rank fusion; None where the legs' values are summed."""
     legs: tuple[LegShare, ...]
+    as_of_read: datetime | None = None
+    """The as-of date that was read from the question, with `as_of="auto"`; None where it names none."""
 
     def __str__(self) -> str:
-        measures = {"lexical": "BM25", "tags": "labels", "vector": "cosine"}
-        parts = [
-            f"  {leg.leg}: rank {leg.rank} of 0, 1, …, {measures[leg.leg]} {leg.leg_score:.4f}, "
-            f"adds {leg.weight:g} / ({self.gamma:g} + {leg.rank}) = {leg.added:.5f}"
-            for leg in self.legs
-        ]
         reasons = {
             "score": "among the best by fused score",
             "recency": "recency slot: one of the latest-dated of the remaining matches",
             "fill": "matched by no leg; fills a place as the most recently ingested in scope",
         }
-        return "\n".join([f"score {self.score:.5f}, {reasons[self.via]}", *parts])
+        spread = sum(leg.added for leg in self.legs) - self.score
+        parts = [f"score {self.score:.5f}, {reasons[self.via]}", *map(self._line, self.legs)]
+        if self.as_of_read is not None:
+            parts.insert(0, f"as of {show(self.as_of_read)}, read from the question")
+        if self.gamma is None and spread > 1e-9:
+            parts.append(f"  less {spread:.5f}, because more than three rows of its thread come before it")
+        return "\n".join(parts)
+
+    def _line(self, leg: LegShare) -> str:
+        if self.gamma is None:
+            return (
+                f"  {leg.leg}: {leg.leg_score:.4f} × {leg.weight:g} adds {leg.added:.5f} (rank {leg.rank} of 0, 1, …)"
+            )
+        measures = {"lexical": "BM25", "tags": "labels", "vector": "cosine"}
+        return (
+            f"  {leg.leg}: rank {leg.rank} of 0, 1, …, {measures.get(leg.leg, 'value')} {leg.leg_score:.4f}, "
+            f"adds {leg.weight:g} / ({self.gamma:g} + {leg.rank}) = {leg.added:.5f}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The explanation as plain values."""
-        return asdict(self)
+        read = None if self.as_of_read is None else self.as_of_read.isoformat()
+        return {**asdict(self), "as_of_read": read}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.dates import DateLike, to_microseconds
+from mempp.dates import DateLike, from_microseconds, to_microseconds
 from mempp.errors import InputError, quoted
+from mempp.recall.named_dates import as_of_named
 from mempp.recall.states import States, visibility
 from mempp.recall.table import UNDATED, RowTable
 from mempp.records import Record, canonical_json, labels, plain_text
@@ -25,7 +27,10 @@ class Bounds(TypedDict, total=False):
     """What a question may be bounded and filtered by. A filter takes one value or several, any of them, case folded."""
 
     as_of: DateLike | None
-    """Event-time bound: only rows dated up to then; undated rows are out. A bare date means the end of that day."""
+    """Event-time bound: only rows dated up to then; undated rows are out. A bare date means the end of that day.
+    "auto" takes it from the question, where that says "as of DATE" or "on record on DATE"; the answer tells."""
+    asked_at: DateLike | None
+    """When the question is asked, so that "last March" in it is understood; it bounds nothing. Default: `as_of`."""
     known_at: DateLike | int | None
     """Ingest-time bound: the record as it stood then; a whole number is a sequence number. Vectors have no place in
     known time: a row that was embedded later is found by its vector in questions about the past too."""
@@ -50,6 +55,8 @@ class Question:
     """Ingest time, microseconds UTC."""
     known_sequence: int | None = None
     """The same bound given as a sequence number."""
+    asked_at: int | None = None
+    """When the question is asked; for dates named in it alone."""
     since: int | None = None
     author: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
@@ -85,10 +92,17 @@ def question_text(question: object) -> str:
     return text
 
 
+def as_of_in(question: str) -> datetime | None:
+    """The moment θ of an explicit "as of DATE" or "on record on DATE" in a question, for `as_of="auto"`."""
+    named = as_of_named(question_text(question))
+    return None if named is None else from_microseconds(named[0])
+
+
 def check_question(
     *,
     as_of: DateLike | None = None,
     known_at: DateLike | int | None = None,
+    asked_at: DateLike | None = None,
     since: DateLike | None = None,
     author: str | Iterable[str] | None = None,
     tags: str | Iterable[str] | None = None,
@@ -112,6 +126,7 @@ def check_question(
     row_ids, predicate = _permitted(rows)
     return Question(
         as_of=None if as_of is None else to_microseconds(as_of, "as_of", bare_date="end"),
+        asked_at=None if asked_at is None else to_microseconds(asked_at, "asked_at", bare_date="end"),
         known_at=moment,
         known_sequence=sequence,
         since=None if since is None else to_microseconds(since, "since", bare_date="start"),

@@ -1,5 +1,10 @@
-"""Which k rows make the answer: the best by score, then the recency slots, then what fills up (paper, algorithm 1)."""
+"""Which k rows make the answer: the best by score, then the recency slots, then what fills up (paper, algorithm 1).
 
+Before that, in the default, threads are spread: the fourth row of one thread, and each after it, gives way a little, so
+that one long conversation does not take every place.
+"""
+
+import heapq
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.recall.fusion import Fused, latest_first
+from mempp.recall.legs import Candidates
 from mempp.recall.scope import Allowed
 from mempp.settings import Settings
 
@@ -23,6 +29,47 @@ class Chosen:
     via: Via
 
 
+FREE_OF_SPREAD = 3
+"""So many rows of one thread keep their score."""
+
+
+def spread_threads(fused: Fused, candidates: Candidates, penalty: float, wanted: int) -> Fused:
+    """Take `penalty` off the score of a row for each row of its thread before it, beyond the first three.
+
+    Greedy, as maximal marginal relevance is (Carbonell and Goldstein, 1998), with "of one thread" as the likeness.
+
+    Args:
+        fused: rows, best first.
+        candidates: tells the thread of each row.
+        penalty: 0 leaves everything as it is.
+        wanted: so many places are settled; the rows after them stay in their order, with their scores.
+    """
+    if not penalty or not len(fused.row_ids):
+        return fused
+    places = np.searchsorted(candidates.row_ids, fused.row_ids)
+    units = candidates.units[places].tolist()
+    scores = fused.scores.tolist()
+    taken: dict[int, int] = {}
+    # Ties go by the place that the row had. A row whose thread has had more rows meanwhile goes back with less.
+    waiting = [(-score, place, 0) for place, score in enumerate(scores)]
+    order: list[int] = []
+    given: list[float] = []
+    while waiting and len(order) < wanted:
+        negative, place, counted = heapq.heappop(waiting)
+        before = max(0, taken.get(units[place], 0) - (FREE_OF_SPREAD - 1))
+        if before != counted:
+            heapq.heappush(waiting, (-(scores[place] - penalty * before), place, before))
+            continue
+        order.append(place)
+        given.append(-negative)
+        taken[units[place]] = taken.get(units[place], 0) + 1
+    settled = np.zeros(len(scores), np.bool_)
+    settled[order] = True
+    rest = np.flatnonzero(~settled)
+    row_ids = np.concatenate((fused.row_ids[order], fused.row_ids[rest]))
+    return Fused(row_ids, np.concatenate((given, fused.scores[rest])))
+
+
 def choose(
     fused: Fused,
     allowed: Allowed,
@@ -33,8 +80,9 @@ def choose(
     """Fill the k places of the answer.
 
     1. The first k - s matched rows by score ("score").
-    2. s recency slots: the latest-dated of the remaining matched rows ("recency"). Slots still empty take the most
-       recently ingested unmatched rows in scope ("fill").
+    2. s recency slots: the latest-dated of the remaining matched rows ("recency") whose score is at least
+       `settings.recency_floor` of the best. Slots still empty take the next by score where there is such a floor, else
+       the most recently ingested unmatched rows in scope ("fill").
     3. With `settings.fill`, unmatched rows fill up to k in the same way.
 
     Args:
@@ -46,11 +94,21 @@ def choose(
     """
     slots = settings.slots
     by_score = min(settings.k - slots, len(fused.row_ids))
-    rest = latest_first(fused.row_ids[by_score:], occurred_at, ingested_at, settings.undated)[:slots]
+    remaining = fused.row_ids[by_score:]
+    if settings.recency_floor and len(remaining):
+        remaining = remaining[fused.scores[by_score:] >= settings.recency_floor * fused.scores[0]]
+    rest = latest_first(remaining, occurred_at, ingested_at, settings.undated)[:slots]
     score_of = dict(zip(fused.row_ids.tolist(), fused.scores.tolist(), strict=True))
-    chosen = [Chosen(row, score_of[row], True, "score") for row in fused.row_ids[:by_score].tolist()]
+    best = fused.row_ids[:by_score].tolist()
+    empty = slots - len(rest)
+    if settings.recency_floor:
+        others = fused.row_ids[by_score:]
+        next_best = others[~np.isin(others, rest)][:empty].tolist()
+        best += next_best
+        empty -= len(next_best)
+    chosen = [Chosen(row, score_of[row], True, "score") for row in best]
     chosen += [Chosen(row, score_of[row], True, "recency") for row in rest.tolist()]
-    wanted = settings.k - len(chosen) if settings.fill else slots - len(rest)
+    wanted = settings.k - len(chosen) if settings.fill else empty
     chosen += [Chosen(row, 0.0, False, "fill") for row in _latest_unmatched(fused, allowed, wanted)]
     return chosen
 

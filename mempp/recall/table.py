@@ -10,6 +10,8 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.recall.threads import Threads
+
 UNDATED = int(np.iinfo(np.int64).min)
 """Stands for "no event date" in a column of microseconds."""
 
@@ -88,6 +90,8 @@ class RowTable:
             "thread": ValueIndex(lambda row: () if row.thread is None else (folded(row.thread),)),
         }
         self._metadata_indexes: dict[str, ValueIndex] = {}
+        self.threads = Threads()
+        """Which rows belong together."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -106,6 +110,7 @@ class RowTable:
         self._occurred_at[added] = [UNDATED if row.occurred_at is None else row.occurred_at for row in rows]
         self._ingested_at[added] = [row.ingested_at for row in rows]
         self._sequences[added] = [row.sequence for row in rows]
+        self.threads.append(count, [row.thread for row in rows], [row.occurred_at for row in rows])
         self._rows.extend(rows)
 
     @property

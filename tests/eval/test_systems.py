@@ -365,7 +365,7 @@ def test_mempp_answers_as_the_library_does_with_ranks_per_leg():
         hits = memory.recall("vpn vendor")
         assert [(one.id, one.score) for one in found.ranked] == [(hit.record.source, hit.score) for hit in hits]
         assert found.ranked[0].ranks == {leg.leg: leg.rank for leg in hits[0].explain().legs}
-        assert set(found.ranked[0].ranks) == {"lexical", "tags", "vector"}
+        assert set(found.ranked[0].ranks) == {"lexical", "tags", "vector", "thread_lexical", "thread_vector"}
         for budget in (200, 90):
             assert found.evidence[budget].text == memory.evidence("vpn vendor", max_chars=budget).text
 

@@ -163,15 +163,17 @@ def whole_frame(data: bytes, offset: int) -> tuple[int, int, int, int, bytes, by
 
 
 def read_vectors(folder: Path, dimensions: int) -> dict[int, tuple[float, ...]]:
-    """The vectors of one encoder, by row; of a journal, up to its first bad frame."""
+    """The vectors of one encoder, of the rows' heads (view 0), by row; of a journal, up to its first bad frame."""
     vectors: dict[int, tuple[float, ...]] = {}
     wanted = 0
     for path in sorted((folder / "segments").glob("*.parquet")):
         table = pq.read_table(path, page_checksum_verification=True)
         first, last = (int(part) for part in path.stem.split("-"))
         check(first <= wanted, f"{path}: the vectors from {wanted} on are missing")
-        for row, vector in zip(table["row_id"].to_pylist(), table["vector"].to_pylist(), strict=True):
-            vectors[row] = tuple(vector)
+        columns = (table[name].to_pylist() for name in ("row_id", "view", "vector"))
+        for row, view, vector in zip(*columns, strict=True):
+            if view == 0:
+                vectors[row] = tuple(vector)
         wanted = max(wanted, last + 1)
     for path in sorted((folder / "journal").glob("*.journal")):
         if int(path.stem) < wanted:
@@ -184,8 +186,11 @@ def read_vectors(folder: Path, dimensions: int) -> dict[int, tuple[float, ...]]:
             check(content == VECTORS, f"{path}: a frame that holds no vectors")
             check(struct.unpack_from("<I", body)[0] == dimensions, f"{path}: other dimensions")
             rows = struct.unpack_from(f"<{count}q", body, 44)
+            views = struct.unpack_from(f"<{count}i", body, 44 + 8 * count)
             numbers = struct.unpack_from(f"<{count * dimensions}f", body, 44 + 12 * count)
-            for place, row in enumerate(rows):
+            for place, (row, view) in enumerate(zip(rows, views, strict=True)):
+                if view:
+                    continue
                 vectors[row] = numbers[place * dimensions : (place + 1) * dimensions]
             wanted += count
     return vectors

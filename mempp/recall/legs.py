@@ -1,0 +1,216 @@
+"""The legs of the default: every candidate gets a value from each leg, between 0 and 1 in the usual case.
+
+    lexical          BM25 of the row with its neighbours, as a share of what no text can reach
+    vector           cosine of the question with Σ weight · v over the row and its neighbours
+    thread_lexical   BM25 of the thread as one text; of a row without a thread the same as `lexical`
+    thread_vector    the best view (head or window) of any candidate of the thread
+    tags             matching labels, as a share of the most that a row has
+    dates            nearness of the event date to a date named in the question, and whether the text names that date
+
+Candidates are the best C rows of each index in scope, and their neighbours. See `context` for who a neighbour is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
+from mempp.indexes.aggregated import shares_in_context, shares_of_units
+from mempp.recall.context import PARTNER, Context, context_of
+from mempp.recall.dates_leg import DatesLeg
+from mempp.recall.scope import Allowed
+from mempp.recall.threads import Threads
+from mempp.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a question may see: one consistent state of the rows, taken before anything is ranked."""
+
+    allowed: Allowed
+    """(rows,) bitset."""
+    occurred_at: NDArray[np.int64]
+    """(rows,) event dates, microseconds UTC."""
+    ingested_at: NDArray[np.int64]
+    """(rows,) moments of ingestion, microseconds UTC."""
+    threads: Threads
+    """Which rows belong together."""
+    days_of: Callable[[int], Sequence[int]]
+    """Row id → the days that its text names, in days since 1970."""
+    asked_at: int | None = None
+    """When the question is asked, microseconds UTC, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """The indexes over the same row ids; no vectors where the store has no encoder."""
+
+    lexical: LexicalIndex
+    tags: TagIndex
+    vectors: VectorIndex | None
+    """One vector per row: of its head."""
+    windows: VectorIndex | None
+    """Vectors of the windows of long rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Valued:
+    """One leg: a value for each candidate."""
+
+    name: str
+    weight: float
+    values: NDArray[np.float64]
+    """(m,) in the order of the candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The rows that compete, and what each leg says of them."""
+
+    row_ids: NDArray[np.int64]
+    """(m,) ascending."""
+    units: NDArray[np.int64]
+    """(m,) the thread of each, or a unit of its own."""
+    legs: tuple[Valued, ...]
+
+
+Embed = Callable[[], NDArray[np.float32]]
+"""Gives the question's unit vector; called only when a vector leg takes part."""
+
+
+def candidates_of(question: str, scope: Scope, indexes: Indexes, embed: Embed, settings: Settings) -> Candidates:
+    """Gather the candidates of a question and value them by every leg.
+
+    Args:
+        question: any text.
+        scope: the rows that may be seen.
+        indexes: each ranks row ids inside the bitset.
+        embed: gives the question's vector when it is needed.
+        settings: a whole Settings.
+    """
+    allowed = scope.allowed
+    limit = max(settings.candidates, settings.k)
+    found: list[NDArray[np.int64]] = []
+    if settings.weight_lexical > 0:
+        found.append(indexes.lexical.rank(question, allowed, limit, settings.lexical_mode).row_ids)
+    vectors = indexes.vectors
+    query: NDArray[np.float32] | None = None
+    of_windows: dict[int, float] = {}
+    if settings.weight_vector > 0 and vectors is not None and len(vectors):
+        query = embed()
+        found.append(vectors.rank(query, allowed, limit, exact=settings.exact).row_ids)
+        if settings.windows and indexes.windows is not None and len(indexes.windows):
+            best = indexes.windows.rank(query, allowed, limit, exact=settings.exact)
+            found.append(best.row_ids)
+            of_windows = dict(zip(best.row_ids.tolist(), best.scores.tolist(), strict=True))
+    tagged = labels = None
+    if settings.weight_tags > 0:
+        tagged, labels = indexes.tags.matching(question, allowed, names=settings.names)
+        found.append(indexes.tags.rank(question, allowed, limit, names=settings.names).row_ids)
+    dates = dates_leg(question, scope) if settings.weight_dates > 0 else None
+    if dates is not None:
+        found.append(dates.nearest(limit))
+    pool = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    give = vectors.vectors_of if query is not None and vectors is not None else None
+    context = context_of(pool, allowed, scope.occurred_at, scope.threads, settings.context, give)
+
+    legs: list[Valued] = []
+    if settings.weight_lexical > 0:
+        legs += _lexical_legs(question, context, scope, indexes.lexical, settings)
+    if query is not None and vectors is not None:
+        legs += _vector_legs(query, context, vectors, of_windows, settings)
+    if tagged is not None and labels is not None and len(tagged):
+        values = np.zeros(len(context.rows))
+        here = np.isin(context.rows, tagged)
+        values[here] = labels[np.searchsorted(tagged, context.rows[here])] / labels.max()
+        legs.append(Valued("tags", settings.weight_tags, values))
+    if dates is not None and dates.named:
+        legs.append(Valued("dates", settings.weight_dates, dates.values(context.rows)))
+    return Candidates(context.rows, context.unit, tuple(leg for leg in legs if leg.weight > 0))
+
+
+def dates_leg(question: str, scope: Scope) -> DatesLeg:
+    """The dates that a question names, read in its scope."""
+    return DatesLeg(question, scope.allowed, scope.occurred_at, scope.days_of, scope.asked_at)
+
+
+def _lexical_legs(
+    question: str, context: Context, scope: Scope, lexical: LexicalIndex, settings: Settings
+) -> Sequence[Valued]:
+    asked = lexical.asked(question, scope.allowed)
+    own = shares_in_context(asked, context.seen, len(context.rows), context.gather)
+    if not settings.context:
+        return (Valued("lexical", settings.weight_lexical, own),)
+    whole = own
+    if settings.weight_thread_lexical > 0:
+        units, place = np.unique(context.unit[context.threaded], return_inverse=True)
+        whole = own.copy()
+        shares = shares_of_units(asked, scope.threads.unit_of(len(scope.allowed)), units)
+        whole[context.threaded] = shares[place]
+    return (
+        Valued("lexical", settings.weight_lexical, own),
+        Valued("thread_lexical", settings.weight_thread_lexical, whole),
+    )
+
+
+def _vector_legs(
+    query: NDArray[np.float32],
+    context: Context,
+    vectors: VectorIndex,
+    of_windows: dict[int, float],
+    settings: Settings,
+) -> Sequence[Valued]:
+    given, _ = vectors.vectors_of(context.seen)
+    # Row by row, unlike BLAS, whose order of summation depends on the shape: the same row has the same cosine always.
+    cosines = np.einsum("id,d->i", given, query).astype(np.float64)
+    best = cosines[np.searchsorted(context.seen, context.rows)]
+    if of_windows:
+        best = np.maximum(best, [of_windows.get(row, -1.0) for row in context.rows.tolist()])
+    if not settings.context:
+        return (Valued("vector", settings.weight_vector, best),)
+    sums = _sums(given, context)
+    lengths = np.sqrt(np.einsum("id,id->i", sums, sums).astype(np.float64))
+    together = np.divide(context.gather(cosines), lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+    return (
+        Valued("vector", settings.weight_vector, together),
+        Valued("thread_vector", settings.weight_thread_vector, _best_of_group(best, context)),
+    )
+
+
+_TURNS = 16  # rows have 2 · reach + 1 edges at most, but those of one day may have many
+
+
+def _sums(vectors: NDArray[np.float32], context: Context) -> NDArray[np.float32]:
+    """Σ weight · vector over the context of each row: (p, d) vectors of `context.seen` → (m, d)."""
+    weight = context.weight.astype(np.float32)
+    starts = np.searchsorted(context.target, np.arange(len(context.rows) + 1))
+    counts = np.diff(starts)
+    if not len(counts) or counts.max() > _TURNS:
+        weighed = vectors[context.source] * weight[:, None]
+        summed: NDArray[np.float32] = np.add.reduceat(weighed, starts[:-1], axis=0)
+        return summed
+    sums = np.zeros((len(context.rows), vectors.shape[1]), np.float32)
+    for turn in range(int(counts.max())):  # the first edge of every row, the second of every row that has one, …
+        having = np.flatnonzero(counts > turn)
+        edge = starts[having] + turn
+        sums[having] += vectors[context.source[edge]] * weight[edge, None]
+    return sums
+
+
+def _best_of_group(values: NDArray[np.float64], context: Context) -> NDArray[np.float64]:
+    """The best value in the thread of each row; without a thread, among the rows that it is seen with."""
+    _, place = np.unique(context.unit, return_inverse=True)
+    best = np.full(int(place.max()) + 1 if len(place) else 0, -np.inf)
+    np.maximum.at(best, place, values)
+    of_group: NDArray[np.float64] = best[place]
+    alone = ~context.threaded
+    if alone.any():
+        at_source = np.full(len(context.seen), -np.inf)
+        at_source[np.searchsorted(context.seen, context.rows)] = values
+        near = context.weight > PARTNER
+        shared = np.full(len(context.rows), -np.inf)
+        np.maximum.at(shared, context.target[near], at_source[context.source[near]])
+        of_group[alone] = np.maximum(shared, of_group)[alone]
+    return of_group

@@ -1,0 +1,242 @@
+"""Dates and spans that a text names, read without a model: "on 2023-11-15", "Q3 2023", "between … and …".
+
+The reading is in `date_expressions`, its words in `date_words`; here expressions become spans of time. English only.
+
+Calendar: UTC days; weeks run Monday to Sunday; seasons are the northern meteorological ones, and "winter 2023" may be
+the one that begins or the one that ends in that year, so it gives both. Early, mid and late are the days 1–10, 11–20
+and 21–end of a month and the thirds of anything longer. 05/06/2023 gives both readings; dots are read day first.
+
+Why not `dateparser.search` (1.5.0, tried on English only): 1 to 9 ms a question; it reads "May I", "the march", "April
+said" and "we" as dates, "31 February" as February, "October 2023 about the 12" as the 12th, loses the year of "week of
+3 April 2023", and gives points in time where spans are needed.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mempp.recall.date_expressions import _around, _count, _Expression, _expressions, _weekend
+from mempp.recall.date_words import (
+    _BEFORE,
+    _CONNECTOR,
+    _DAY_LENGTH,
+    _NUMBERS,
+    _OPEN,
+    _SEASONS,
+    _WEEKDAY,
+    _WEEKDAYS,
+    FAR_FUTURE,
+    FAR_PAST,
+    _Atom,
+    _date_of,
+    _months,
+    _plain,
+    _Readings,
+    _Span,
+    _span,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DateSpan:
+    """Half-open [start, end) in microseconds since 1970 UTC, and the words of the text that named it."""
+
+    start: int
+    end: int
+    words: str
+
+
+# --- spans ----------------------------------------------------------------------------------------------------------
+
+
+def _readings(atom: _Atom, year: int) -> _Readings:
+    spans = atom.of_year(year if atom.year is None else atom.year)
+    if atom.shift is None:
+        return spans
+    return tuple(None if span is None else atom.shift(span) for span in spans)
+
+
+def _pairs(first: _Readings, last: _Readings) -> list[_Span]:
+    """Start of one to end of the other; several readings of both (day first, month first) go by the same custom."""
+    same = len(first) == len(last)
+    both = zip(first, last, strict=True) if same else ((one, two) for one in first for two in last)
+    return [(one[0], two[1]) for one, two in both if one is not None and two is not None and one[0] < two[1]]
+
+
+def _opened(span: _Span, connector: str) -> _Span:
+    """The span as "since", "before", "after" and "until" make it; any other connector leaves it."""
+    start, end = span
+    kind = _OPEN.get(connector, "")
+    if kind in ("since", "after"):
+        return (start if kind == "since" else end), FAR_FUTURE
+    if kind:
+        return FAR_PAST, start if kind == "before" else end
+    return span
+
+
+def _spans_in(expression: _Expression, year: int) -> list[_Span]:
+    """The spans where a date without a year lies in this one."""
+    first, last = expression.first, expression.last
+    if last is None:
+        connector = "since" if expression.onwards else first.connector
+        return [_opened(span, connector) for span in _readings(first, year) if span is not None]
+    if first.year is None and last.year is not None:
+        ending = _readings(last, year)
+        return _pairs(_readings(first, last.year), ending) or _pairs(_readings(first, last.year - 1), ending)
+    start_year = year if first.year is None else first.year
+    beginning = _readings(first, start_year)
+    return _pairs(beginning, _readings(last, start_year)) or _pairs(beginning, _readings(last, start_year + 1))
+
+
+def _spans(expression: _Expression, years: Sequence[int], asked_at: int | None) -> list[_Span]:
+    """All that an expression may mean: by its own year, by the moment of asking, or by each of the years."""
+    first, last = expression.first, expression.last
+    if first.year is not None or (last is not None and last.year is not None):
+        return _spans_in(expression, 0)
+    if asked_at is None:
+        return [] if first.relation else [span for year in years for span in _spans_in(expression, year)]
+    asked = _date_of(asked_at)
+    step = 1 if first.relation == "next" else -1
+    for year in (asked.year + step * count for count in range(9)):  # a leap day may lie eight years back
+        spans = [span for span in _readings(first, year) if span is not None]
+        if first.relation == "this":
+            fits = year == asked.year
+        elif first.relation == "next":
+            fits = any(start > asked_at for start, _ in spans)
+        elif first.relation == "last":
+            fits = any(end <= asked_at for _, end in spans)
+        else:
+            fits = any(start <= asked_at for start, _ in spans)
+        if spans and fits:
+            return _spans_in(expression, year)
+    return []
+
+
+_RELATIVE = re.compile(
+    rf"\b(?:(?P<day>the\sday\sbefore\syesterday|yesterday|last\snight|today|tomorrow)"
+    rf"|(?P<ago>[0-9]{{1,4}}|an?|{'|'.join(_NUMBERS)})\s(?P<ago_unit>day|week|month|quarter|year)s?\sago"
+    rf"|(?P<which>last|past|previous|this|next)\s(?P<unit>day|week|month|quarter|year|weekend|spring|summer|autumn|fall"
+    rf"|winter|{_WEEKDAY})"
+    rf"|(?:last|past|previous)\s(?P<count>[0-9]{{1,4}}|{'|'.join(_NUMBERS)})\s(?P<count_unit>day|week|month|year)s?"
+    rf")\b(?!\s(?:of|in|before|after|prior|following)\b)",
+    re.IGNORECASE,
+)
+_DAYS_AWAY = {"the day before yesterday": -2, "yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1}
+
+
+def _relative(match: re.Match[str], today: int) -> _Span | None:
+    """The span of "yesterday", "last week", "3 months ago", "the last 30 days"; `today` in days since 1970."""
+    if match["day"]:
+        return _around(today, "day", _DAYS_AWAY[_plain(match["day"])])
+    if match["ago"]:
+        return _around(today, _plain(match["ago_unit"]), -_count(match["ago"]))
+    if match["count"]:
+        length = {"day": 1, "week": 7, "month": 30, "year": 365}[_plain(match["count_unit"])] * _count(match["count"])
+        start = _around(today, "day", 0 if length > 9999 else -length)
+        return None if start is None or length > 9999 else (start[0], (today + 1) * _DAY_LENGTH)
+    step = {"this": 0, "next": 1}.get(_plain(match["which"]), -1)
+    unit = _plain(match["unit"])
+    if unit in ("day", "week", "month", "quarter", "year"):
+        return _around(today, unit, step)
+    if unit == "weekend":
+        return _weekend(today + 7 * step)
+    if unit in _SEASONS:
+        year = _date_of(today * _DAY_LENGTH).year
+        seasons = [span for one in range(year - 2, year + 3) if (span := _months(one, _SEASONS[unit], 3)) is not None]
+        now = today * _DAY_LENGTH
+        ended, later = [one for one in seasons if one[1] <= now], [one for one in seasons if one[1] > now]
+        chosen = ended[-1:] if step < 0 else [one for one in later if one[0] > now or step == 0]
+        return chosen[0] if chosen else None
+    weekday = _WEEKDAYS.index(unit[:3])
+    away = (today + 3 - weekday) % 7  # days since the latest such weekday; 0 is today
+    if step < 0:
+        return _span(today - (away or 7), today - (away or 7) + 1)
+    if step > 0:
+        return _span(today + 7 - away, today + 8 - away)
+    monday = today - (today + 3) % 7
+    return _span(monday + weekday, monday + weekday + 1)
+
+
+def _relatives(text: str, today: int) -> list[tuple[int, int, list[_Span]]]:
+    """What is told by the day of asking: begin, end and span of each."""
+    found = []
+    for match in _RELATIVE.finditer(text):
+        span = _relative(match, today)
+        if span is not None:
+            begin = max(0, match.start() - _BEFORE)
+            connector = _CONNECTOR.search(text, begin, match.start())
+            word = _plain(connector["connector"]) if connector else ""
+            starts = connector.start() if connector and word in _OPEN else match.start()
+            found.append((starts, match.end(), [_opened(span, word)]))
+    return found
+
+
+def named_dates(text: str, *, asked_at: int | None = None, years: Sequence[int] = ()) -> tuple[DateSpan, ...]:
+    """The dates and spans that a question names, in the order of the text, without repeats.
+
+    Where an expression has several readings (05/06/2023, "Nov 15" in several years), each is a span with the same
+    words. Of overlapping expressions the longest wins. A date that the calendar does not have gives nothing.
+
+    Args:
+        text: any text.
+        asked_at: the moment of asking, microseconds since 1970 UTC. With it, "yesterday", "last March" and
+            "3 weeks ago" are read, and a date without a year is the latest one that had begun by then.
+        years: without `asked_at`, a date without a year is read in each of these.
+    """
+    found: list[tuple[int, int, list[_Span]]] = [
+        (one.begin, one.end, _spans(one, years, asked_at)) for one in _expressions(text)
+    ]
+    if asked_at is not None:
+        found = _longest(found + _relatives(text, asked_at // _DAY_LENGTH))
+    spans: dict[_Span, DateSpan] = {}
+    for begin, end, readings in found:
+        for span in readings:
+            if FAR_PAST <= span[0] < span[1] <= FAR_FUTURE:
+                spans.setdefault(span, DateSpan(*span, text[begin:end]))
+    return tuple(spans.values())
+
+
+def _longest(found: list[tuple[int, int, list[_Span]]]) -> list[tuple[int, int, list[_Span]]]:
+    """Of each run of overlapping expressions the longest, the later of equals ("this year 2023"), and all others."""
+    kept: list[tuple[int, int, list[_Span]]] = []
+    for one in sorted(found, key=lambda one: one[:2]):
+        if kept and one[0] < kept[-1][1]:
+            if one[1] - one[0] >= kept[-1][1] - kept[-1][0]:
+                kept[-1] = one
+        else:
+            kept.append(one)
+    return kept
+
+
+_AS_OF = re.compile(
+    r"(?<!effective )(?<!starting )(?<!beginning )\b(?:as[\s-](?:of|at)|on\srecord\s(?:on|in|at|by)|known\s(?:on|by|at)"
+    r"|as\s(?:things|matters|it|they)\sstood\s(?:on|in|at|by))\s{1,3}(?:the\s)?(?:(?:end|close)\sof\s)?(?:the\s)?\Z",
+    re.IGNORECASE,
+)
+_AS_OF_NOW = re.compile(r"\bas[\s-](?:of|at)\s(?:now|today|the\spresent|this\s\w{1,10})\b", re.IGNORECASE)
+
+
+def as_of_named(question: str) -> tuple[int, str] | None:
+    """The moment that an explicit "as of DATE" names, in microseconds since 1970 UTC, and its words.
+
+    "As of", "as at", "on record on", "known on", "as things stood on" a date count, the last microsecond of its day,
+    month, quarter or year; a date with a time means the start of its last unit, as in `as_of=`. None where no date
+    is named so, where it has several readings, or where several different ones are named ("as of now" is one too).
+    """
+    named: dict[int, str] = {}
+    free = 0
+    for one in _expressions(question):
+        before = question[max(free, one.core - _BEFORE) : one.core]
+        phrase = _AS_OF.search(before)
+        free = one.end
+        if phrase is None:
+            continue
+        spans = _spans(one, (), None)
+        if len(spans) != 1 or one.last is not None or one.onwards:
+            return None
+        start, end = spans[0]
+        moment = end - 1 if start % _DAY_LENGTH == 0 and end % _DAY_LENGTH == 0 else start
+        named.setdefault(moment, question[one.core - len(before) + phrase.start() : one.end])
+    if len(named) != 1 or _AS_OF_NOW.search(question):
+        return None
+    return next(iter(named.items()))
