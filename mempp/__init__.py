@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mempp.progress import Progress
     from mempp.projection import Repeats
     from mempp.recall import Explanation, Hit
+    from mempp.reranking import CrossEncoder, Reranker, rerank
     from mempp.statistics import Statistics
     from mempp.storage import CompactReport, DamageWarning, Sync, TornTailWarning, VerifyReport
     from mempp.storage.snapshots import RestoreReport, SnapshotReport
@@ -60,6 +61,7 @@ __all__ = [
     "Change",
     "Changes",
     "CompactReport",
+    "CrossEncoder",
     "DamageWarning",
     "DirectoryEncoder",
     "Document",
@@ -81,6 +83,7 @@ __all__ = [
     "NotAStoreError",
     "OpenAIEncoder",
     "Record",
+    "Reranker",
     "RestoreReport",
     "RowNotFoundError",
     "Settings",
@@ -99,6 +102,7 @@ __all__ = [
     "in_memory",
     "open",
     "preset",
+    "rerank",
     "restore",
     "verify",
 ]
@@ -107,6 +111,7 @@ _LOADED_WHEN_USED = {
     "Change": "mempp.history",
     "Changes": "mempp.history",
     "CompactReport": "mempp.storage",
+    "CrossEncoder": "mempp.reranking",
     "DamageWarning": "mempp.storage",
     "DirectoryEncoder": "mempp.encoders",
     "Encoder": "mempp.encoders",
@@ -119,11 +124,13 @@ _LOADED_WHEN_USED = {
     "Memory": "mempp.memory",
     "MiniLM": "mempp.encoders",
     "OpenAIEncoder": "mempp.encoders",
+    "Reranker": "mempp.reranking",
     "RestoreReport": "mempp.storage.snapshots",
     "SnapshotReport": "mempp.storage.snapshots",
     "Statistics": "mempp.statistics",
     "TornTailWarning": "mempp.storage",
     "VerifyReport": "mempp.storage",
+    "rerank": "mempp.reranking",
 }
 
 
