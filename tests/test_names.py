@@ -520,3 +520,26 @@ def test_a_long_question_costs_in_proportion_to_its_length(kind: str) -> None:
     small = min(seconds(index, question(500), allowed) for _ in range(3))
     large = min(seconds(index, question(2_000), allowed) for _ in range(3))
     assert large < 9 * small + 0.02
+
+
+def test_a_question_of_a_megabyte_is_answered_in_proportion() -> None:
+    rows = [Row([name]) for name in (*PEOPLE, "Will Smith", "Ann Patel", "Abe Patel")]
+    index, allowed = index_of(rows), everything(rows)
+    for words_of_it in ("Ethan Brooks ", "a patel ", "A. ", "Will "):
+        small, large = (
+            min(seconds(index, (words_of_it * size)[:size], allowed) for _ in range(3)) for size in (125_000, 1_000_000)
+        )
+        assert large < 24 * small + 0.05  # eight times the text; a quadratic step would take 64 times as long
+
+
+@pytest.mark.parametrize("name", ["orgmembench", "locomo", "longmemeval"])
+def test_presets_know_no_short_forms(name: str) -> None:
+    with mempp.in_memory(encoder="none") as memory:
+        for number, author in enumerate(("Ethan Brooks", "Maya Patel")):
+            memory.add(f"note {number}", author=author)
+        for question, n_tagged in (("did Ethan agree", 0), ("did Ethan Brooks agree", 1)):
+            hits = memory.recall(question, settings=mempp.preset(name))
+            legs = [leg.leg for hit in hits for leg in hit.explain().legs]
+            assert legs.count("tags") == n_tagged
+        default = memory.recall("did Ethan agree")
+        assert [leg.leg for hit in default for leg in hit.explain().legs].count("tags") == 1

@@ -213,6 +213,15 @@ def test_a_maximum_length_without_room_is_refused(limit: int) -> None:
         PairCutter(bert().to_str().encode(), max_length=limit, where="here")
 
 
+def test_the_files_own_truncation_and_padding_are_not_used() -> None:
+    tokenizer = bert()
+    wanted = library_pair(bert(), "a b c", "d e f g", 10)
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=20)
+    (row,) = PairCutter(tokenizer.to_str().encode(), max_length=10, where="here")("a b c", ["d e f g"])
+    assert (row.numbers, row.types) == wanted
+
+
 def test_a_tokenizer_that_makes_no_pairs_is_refused() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$B $A:1", special_tokens=[])
@@ -293,8 +302,8 @@ def test_settings_are_read_from_the_files_beside(tmp_path: Path) -> None:
 
     cased.normalizer = normalizers.BertNormalizer(lowercase=False)
     folder = write_model(tmp_path / "cased", cased, files={"sentence_bert_config.json": {"do_lower_case": True}})
-    lower = mempp.CrossEncoder(folder, max_length=64).score("VENDOR", ["VENDOR"])
-    assert lower[0] == pytest.approx(sigmoid(expected(cased, "vendor", "vendor", limit=64)))
+    lower = mempp.CrossEncoder(folder, max_length=64).score("VENDOR", ["KITCHEN"])
+    assert lower[0] == pytest.approx(sigmoid(expected(cased, "vendor", "kitchen", limit=64)))
 
 
 def test_several_threads_share_a_model(tmp_path: Path) -> None:

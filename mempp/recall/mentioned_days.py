@@ -2,17 +2,17 @@
 
 import re
 
-from mempp.recall.date_expressions import _names_a_month
-from mempp.recall.date_words import _DAY, _ISO, _MONTH, _NO_COUNT, _YEAR_TAIL, _day, _month_number, _number
+from mempp.recall.date_expressions import names_a_month
+from mempp.recall.date_words import DAY, ISO, MONTH, NO_COUNT, YEAR_TAIL, day_number, leading_number, month_number
 
 _DIGITS = re.compile(r"[0-9]+")
-_ISO_DAY = re.compile(_ISO + r"(?![0-9]|-[0-9])")
+_ISO_DAY = re.compile(ISO + r"(?![0-9]|-[0-9])")
 _DAY_MONTH = re.compile(
-    rf"(?P<day>{_DAY})[\s-]{{1,3}}(?:of\s)?(?P<month>{_MONTH})(?:\.?{_YEAR_TAIL.replace('YEAR', 'year')})?",
+    rf"(?P<day>{DAY})[\s-]{{1,3}}(?:of\s)?(?P<month>{MONTH})(?:\.?{YEAR_TAIL.replace('YEAR', 'year')})?",
     re.IGNORECASE,
 )
-_MONTH_BEFORE = re.compile(rf"\b(?P<month>{_MONTH})\.?\s{{1,3}}(?:the\s)?\Z", re.IGNORECASE)
-_DAY_AFTER = re.compile(rf"(?P<day>{_DAY})(?:{_YEAR_TAIL.replace('YEAR', 'year')})?{_NO_COUNT}", re.IGNORECASE)
+_MONTH_BEFORE = re.compile(rf"\b(?P<month>{MONTH})\.?\s{{1,3}}(?:the\s)?\Z", re.IGNORECASE)
+_DAY_AFTER = re.compile(rf"(?P<day>{DAY})(?:{YEAR_TAIL.replace('YEAR', 'year')})?{NO_COUNT}", re.IGNORECASE)
 
 
 def days_mentioned(text: str, *, year: int | None) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def days_mentioned(text: str, *, year: int | None) -> tuple[int, ...]:
         day = None
         if end - begin == 4:
             if text[end : end + 1] == "-" and (iso := _ISO_DAY.match(text, begin)) and not _in_number(text, begin):
-                day = _day(int(iso["iso"][:4]), int(iso["iso"][5:7]), int(iso["iso"][8:]))
+                day = day_number(int(iso["iso"][:4]), int(iso["iso"][5:7]), int(iso["iso"][8:]))
         elif end - begin <= 2:
             day = _day_around(text, begin, year)
         if day is not None:
@@ -60,6 +60,6 @@ def _day_around(text: str, begin: int, year: int | None) -> int | None:
         word, month_first, starts = month["month"], True, month.start()
     if found["year"] is not None:
         year = int(found["year"])
-    elif not _names_a_month(word, text, starts, month_first):
+    elif not names_a_month(word, text, starts, month_first):
         return None
-    return None if year is None else _day(year, _month_number(word), _number(found["day"]))
+    return None if year is None else day_number(year, month_number(word), leading_number(found["day"]))

@@ -15,25 +15,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mempp.recall.date_expressions import _around, _count, _Expression, _expressions, _weekend
+from mempp.recall.date_expressions import Expression, count_of, expressions, unit_around, weekend_of
 from mempp.recall.date_words import (
-    _BEFORE,
-    _CONNECTOR,
-    _DAY_LENGTH,
-    _NUMBERS,
-    _OPEN,
-    _SEASONS,
-    _WEEKDAY,
-    _WEEKDAYS,
+    BEFORE,
+    CONNECTOR,
+    DAY_LENGTH,
     FAR_FUTURE,
     FAR_PAST,
-    _Atom,
-    _date_of,
-    _months,
-    _plain,
-    _Readings,
-    _Span,
-    _span,
+    NUMBERS,
+    OPEN,
+    SEASONS,
+    WEEKDAY,
+    WEEKDAYS,
+    Atom,
+    Readings,
+    Span,
+    date_of,
+    plain,
+    span_of_days,
+    span_of_months,
 )
 
 
@@ -49,24 +49,24 @@ class DateSpan:
 # --- spans ----------------------------------------------------------------------------------------------------------
 
 
-def _readings(atom: _Atom, year: int) -> _Readings:
+def _readings(atom: Atom, year: int) -> Readings:
     spans = atom.of_year(year if atom.year is None else atom.year)
     if atom.shift is None:
         return spans
     return tuple(None if span is None else atom.shift(span) for span in spans)
 
 
-def _pairs(first: _Readings, last: _Readings) -> list[_Span]:
+def _pairs(first: Readings, last: Readings) -> list[Span]:
     """Start of one to end of the other; several readings of both (day first, month first) go by the same custom."""
     same = len(first) == len(last)
     both = zip(first, last, strict=True) if same else ((one, two) for one in first for two in last)
     return [(one[0], two[1]) for one, two in both if one is not None and two is not None and one[0] < two[1]]
 
 
-def _opened(span: _Span, connector: str) -> _Span:
+def _opened(span: Span, connector: str) -> Span:
     """The span as "since", "before", "after" and "until" make it; any other connector leaves it."""
     start, end = span
-    kind = _OPEN.get(connector, "")
+    kind = OPEN.get(connector, "")
     if kind in ("since", "after"):
         return (start if kind == "since" else end), FAR_FUTURE
     if kind:
@@ -74,7 +74,7 @@ def _opened(span: _Span, connector: str) -> _Span:
     return span
 
 
-def _spans_in(expression: _Expression, year: int) -> list[_Span]:
+def _spans_in(expression: Expression, year: int) -> list[Span]:
     """The spans where a date without a year lies in this one."""
     first, last = expression.first, expression.last
     if last is None:
@@ -88,14 +88,14 @@ def _spans_in(expression: _Expression, year: int) -> list[_Span]:
     return _pairs(beginning, _readings(last, start_year)) or _pairs(beginning, _readings(last, start_year + 1))
 
 
-def _spans(expression: _Expression, years: Sequence[int], asked_at: int | None) -> list[_Span]:
+def _spans(expression: Expression, years: Sequence[int], asked_at: int | None) -> list[Span]:
     """All that an expression may mean: by its own year, by the moment of asking, or by each of the years."""
     first, last = expression.first, expression.last
     if first.year is not None or (last is not None and last.year is not None):
         return _spans_in(expression, 0)
     if asked_at is None:
         return [] if first.relation else [span for year in years for span in _spans_in(expression, year)]
-    asked = _date_of(asked_at)
+    asked = date_of(asked_at)
     step = 1 if first.relation == "next" else -1
     for year in (asked.year + step * count for count in range(9)):  # a leap day may lie eight years back
         spans = [span for span in _readings(first, year) if span is not None]
@@ -114,59 +114,61 @@ def _spans(expression: _Expression, years: Sequence[int], asked_at: int | None) 
 
 _RELATIVE = re.compile(
     rf"\b(?:(?P<day>the\sday\sbefore\syesterday|yesterday|last\snight|today|tomorrow)"
-    rf"|(?P<ago>[0-9]{{1,4}}|an?|{'|'.join(_NUMBERS)})\s(?P<ago_unit>day|week|month|quarter|year)s?\sago"
+    rf"|(?P<ago>[0-9]{{1,4}}|an?|{'|'.join(NUMBERS)})\s(?P<ago_unit>day|week|month|quarter|year)s?\sago"
     rf"|(?P<which>last|past|previous|this|next)\s(?P<unit>day|week|month|quarter|year|weekend|spring|summer|autumn|fall"
-    rf"|winter|{_WEEKDAY})"
-    rf"|(?:last|past|previous)\s(?P<count>[0-9]{{1,4}}|{'|'.join(_NUMBERS)})\s(?P<count_unit>day|week|month|year)s?"
+    rf"|winter|{WEEKDAY})"
+    rf"|(?:last|past|previous)\s(?P<count>[0-9]{{1,4}}|{'|'.join(NUMBERS)})\s(?P<count_unit>day|week|month|year)s?"
     rf")\b(?!\s(?:of|in|before|after|prior|following)\b)",
     re.IGNORECASE,
 )
 _DAYS_AWAY = {"the day before yesterday": -2, "yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1}
 
 
-def _relative(match: re.Match[str], today: int) -> _Span | None:
+def _relative(match: re.Match[str], today: int) -> Span | None:
     """The span of "yesterday", "last week", "3 months ago", "the last 30 days"; `today` in days since 1970."""
     if match["day"]:
-        return _around(today, "day", _DAYS_AWAY[_plain(match["day"])])
+        return unit_around(today, "day", _DAYS_AWAY[plain(match["day"])])
     if match["ago"]:
-        return _around(today, _plain(match["ago_unit"]), -_count(match["ago"]))
+        return unit_around(today, plain(match["ago_unit"]), -count_of(match["ago"]))
     if match["count"]:
-        length = {"day": 1, "week": 7, "month": 30, "year": 365}[_plain(match["count_unit"])] * _count(match["count"])
-        start = _around(today, "day", 0 if length > 9999 else -length)
-        return None if start is None or length > 9999 else (start[0], (today + 1) * _DAY_LENGTH)
-    step = {"this": 0, "next": 1}.get(_plain(match["which"]), -1)
-    unit = _plain(match["unit"])
+        length = {"day": 1, "week": 7, "month": 30, "year": 365}[plain(match["count_unit"])] * count_of(match["count"])
+        start = unit_around(today, "day", 0 if length > 9999 else -length)
+        return None if start is None or length > 9999 else (start[0], (today + 1) * DAY_LENGTH)
+    step = {"this": 0, "next": 1}.get(plain(match["which"]), -1)
+    unit = plain(match["unit"])
     if unit in ("day", "week", "month", "quarter", "year"):
-        return _around(today, unit, step)
+        return unit_around(today, unit, step)
     if unit == "weekend":
-        return _weekend(today + 7 * step)
-    if unit in _SEASONS:
-        year = _date_of(today * _DAY_LENGTH).year
-        seasons = [span for one in range(year - 2, year + 3) if (span := _months(one, _SEASONS[unit], 3)) is not None]
-        now = today * _DAY_LENGTH
+        return weekend_of(today + 7 * step)
+    if unit in SEASONS:
+        year = date_of(today * DAY_LENGTH).year
+        seasons = [
+            span for one in range(year - 2, year + 3) if (span := span_of_months(one, SEASONS[unit], 3)) is not None
+        ]
+        now = today * DAY_LENGTH
         ended, later = [one for one in seasons if one[1] <= now], [one for one in seasons if one[1] > now]
         chosen = ended[-1:] if step < 0 else [one for one in later if one[0] > now or step == 0]
         return chosen[0] if chosen else None
-    weekday = _WEEKDAYS.index(unit[:3])
+    weekday = WEEKDAYS.index(unit[:3])
     away = (today + 3 - weekday) % 7  # days since the latest such weekday; 0 is today
     if step < 0:
-        return _span(today - (away or 7), today - (away or 7) + 1)
+        return span_of_days(today - (away or 7), today - (away or 7) + 1)
     if step > 0:
-        return _span(today + 7 - away, today + 8 - away)
+        return span_of_days(today + 7 - away, today + 8 - away)
     monday = today - (today + 3) % 7
-    return _span(monday + weekday, monday + weekday + 1)
+    return span_of_days(monday + weekday, monday + weekday + 1)
 
 
-def _relatives(text: str, today: int) -> list[tuple[int, int, list[_Span]]]:
+def _relatives(text: str, today: int) -> list[tuple[int, int, list[Span]]]:
     """What is told by the day of asking: begin, end and span of each."""
     found = []
     for match in _RELATIVE.finditer(text):
         span = _relative(match, today)
         if span is not None:
-            begin = max(0, match.start() - _BEFORE)
-            connector = _CONNECTOR.search(text, begin, match.start())
-            word = _plain(connector["connector"]) if connector else ""
-            starts = connector.start() if connector and word in _OPEN else match.start()
+            begin = max(0, match.start() - BEFORE)
+            connector = CONNECTOR.search(text, begin, match.start())
+            word = plain(connector["connector"]) if connector else ""
+            starts = connector.start() if connector and word in OPEN else match.start()
             found.append((starts, match.end(), [_opened(span, word)]))
     return found
 
@@ -183,12 +185,12 @@ def named_dates(text: str, *, asked_at: int | None = None, years: Sequence[int] 
             "3 weeks ago" are read, and a date without a year is the latest one that had begun by then.
         years: without `asked_at`, a date without a year is read in each of these.
     """
-    found: list[tuple[int, int, list[_Span]]] = [
-        (one.begin, one.end, _spans(one, years, asked_at)) for one in _expressions(text)
+    found: list[tuple[int, int, list[Span]]] = [
+        (one.begin, one.end, _spans(one, years, asked_at)) for one in expressions(text)
     ]
     if asked_at is not None:
-        found = _longest(found + _relatives(text, asked_at // _DAY_LENGTH))
-    spans: dict[_Span, DateSpan] = {}
+        found = _longest(found + _relatives(text, asked_at // DAY_LENGTH))
+    spans: dict[Span, DateSpan] = {}
     for begin, end, readings in found:
         for span in readings:
             if FAR_PAST <= span[0] < span[1] <= FAR_FUTURE:
@@ -196,9 +198,9 @@ def named_dates(text: str, *, asked_at: int | None = None, years: Sequence[int] 
     return tuple(spans.values())
 
 
-def _longest(found: list[tuple[int, int, list[_Span]]]) -> list[tuple[int, int, list[_Span]]]:
+def _longest(found: list[tuple[int, int, list[Span]]]) -> list[tuple[int, int, list[Span]]]:
     """Of each run of overlapping expressions the longest, the later of equals ("this year 2023"), and all others."""
-    kept: list[tuple[int, int, list[_Span]]] = []
+    kept: list[tuple[int, int, list[Span]]] = []
     for one in sorted(found, key=lambda one: one[:2]):
         if kept and one[0] < kept[-1][1]:
             if one[1] - one[0] >= kept[-1][1] - kept[-1][0]:
@@ -225,8 +227,8 @@ def as_of_named(question: str) -> tuple[int, str] | None:
     """
     named: dict[int, str] = {}
     free = 0
-    for one in _expressions(question):
-        before = question[max(free, one.core - _BEFORE) : one.core]
+    for one in expressions(question):
+        before = question[max(free, one.core - BEFORE) : one.core]
         phrase = _AS_OF.search(before)
         free = one.end
         if phrase is None:
@@ -235,7 +237,7 @@ def as_of_named(question: str) -> tuple[int, str] | None:
         if len(spans) != 1 or one.last is not None or one.onwards:
             return None
         start, end = spans[0]
-        moment = end - 1 if start % _DAY_LENGTH == 0 and end % _DAY_LENGTH == 0 else start
+        moment = end - 1 if start % DAY_LENGTH == 0 and end % DAY_LENGTH == 0 else start
         named.setdefault(moment, question[one.core - len(before) + phrase.start() : one.end])
     if len(named) != 1 or _AS_OF_NOW.search(question):
         return None
