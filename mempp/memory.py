@@ -216,7 +216,8 @@ class Memory:
             with self._engine.commit_lock():
                 return self._embedder.keep(vectors)
         except MemppError as error:
-            error.add_note(f"{len(vectors)} rows are stored and durable, but not embedded; embed() does that later")
+            rows = len(np.unique(vectors.row_ids))
+            error.add_note(f"{rows} rows are stored and durable, but not embedded; embed() does that later")
             raise
 
     def supersede(self, old: int, *, by: int, reason: str | None = None) -> int:

@@ -79,13 +79,16 @@ def _repeats(hits: Sequence[Hit]) -> set[int]:
     for places in days.values():
         if len(places) < 2:
             continue
-        runs = {place: _runs(hits[place].record.text) for place in places}
-        kept: list[int] = []
+        # Texts so alike share one of the first few of their runs in any order, so that not all pairs need a look.
+        kept: dict[tuple[str, ...], list[frozenset[tuple[str, ...]]]] = {}
         for place in places:
-            if any(_alike(runs[place], runs[other]) for other in kept):
+            runs = _runs(hits[place].record.text)
+            first = sorted(runs)[: len(runs) - math.ceil(ALIKE * len(runs) - 1e-6) + 1]
+            if any(_alike(runs, other) for run in first for other in kept.get(run, ())):
                 repeats.add(place)
-            else:
-                kept.append(place)
+                continue
+            for run in first:
+                kept.setdefault(run, []).append(runs)
     return repeats
 
 

@@ -1,6 +1,7 @@
 """Mem++ in plain Python: lists, loops and dictionaries, slow and plain, to hold the engine against.
 
-Analysis of words and the encoder are the engine's own; scope, states, BM25, tags, cosine, fusion, slots are not.
+Analysis of words and of dates and the encoder are the engine's own; scope, states, BM25, tags, cosine, context, fusion,
+spread and slots are not.
 Formulas are written with the same operations in the same order, so that ties are ties in both.
 """
 
@@ -10,8 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mempp.dates import from_microseconds
 from mempp.indexes.analysis import question_terms, terms, words
 from mempp.indexes.stopwords import STOP_WORDS
+from mempp.recall.mentioned_days import days_mentioned
+from mempp.recall.named_dates import named_dates
+
+DAY = 86_400_000_000
 
 
 @dataclass
@@ -24,6 +30,8 @@ class ModelRow:
     ingested_at: int
     sequence: int
     vector: np.ndarray
+    views: tuple[np.ndarray, ...] = ()
+    """Vectors of the windows of a long text."""
 
 
 @dataclass
@@ -116,17 +124,29 @@ class Model:
         return sorted(keys, key=lambda n: (keys[n], n), reverse=True)[:limit]
 
     def vector(self, question_vector, scope, limit):
-        wide = question_vector.astype(np.float64)
-        return _ranked({n: float((self.rows[n].vector.astype(np.float64) * wide).sum()) for n in scope}, limit)
+        return _ranked({n: _cosine(self.rows[n].vector, question_vector) for n in scope}, limit)
+
+    def windows(self, question_vector, scope, limit):
+        """{row: cosine of its nearest window} of the long rows that are nearest so."""
+        nearest = {n: max(_cosine(v, question_vector) for v in self.rows[n].views) for n in scope if self.rows[n].views}
+        return {n: nearest[n] for n in _ranked(nearest, limit)}
+
+    def nearest_view(self, question_vector, scope, limit):
+        """Rows by their head or a window, whichever is nearer, of those that are near by either."""
+        best = self.windows(question_vector, scope, limit)
+        for n in self.vector(question_vector, scope, limit):
+            best[n] = max(best.get(n, -2.0), _cosine(self.rows[n].vector, question_vector))
+        return _ranked(best, limit)
 
     def recall(self, question, question_vector, settings, as_of=None, sequence=None, author=None):
         """[(row, matched, via)] and the scope."""
         scope = self.scope(as_of, sequence, author)
         limit = settings.candidates
+        by_vector = self.nearest_view if settings.windows else self.vector
         legs = [
             (settings.weight_lexical, self.lexical(question, scope, limit, settings.lexical_mode)),
             (settings.weight_tags, self.tags(question, scope, limit)),
-            (settings.weight_vector, self.vector(question_vector, scope, limit)),
+            (settings.weight_vector, by_vector(question_vector, scope, limit)),
         ]
         scores = {}
         for weight, ranked in legs:
@@ -155,56 +175,133 @@ class Model:
 
     # -- the default: values summed -----------------------------------------------------------------------------------
 
-    def values(self, question, question_vector, settings, as_of=None, sequence=None, author=None):
-        """{row: Σ weight · value} of every candidate, and the scope; without dates, short names and windows."""
+    def values(self, question, question_vector, settings, as_of=None, sequence=None, author=None, asked_at=None):
+        """{row: {leg: weight · value}} of every candidate, and the scope; short forms of names are left out."""
         scope = self.scope(as_of, sequence, author)
         limit = max(settings.candidates, settings.k)
-        by_words = (
-            set(self.lexical(question, scope, limit, settings.lexical_mode)) if settings.weight_lexical else set()
-        )
-        by_vector = set(self.vector(question_vector, scope, limit)) if settings.weight_vector else set()
-        labelled = self.labels_named(question, scope)
-        candidates = by_words | by_vector | set(sorted(labelled)[: len(labelled)])
-        if settings.context:
-            for n in list(candidates):
-                candidates |= {other for other, distance in self.neighbours(n, scope) if distance == 1}
-            if settings.weight_vector:
-                for n in list(by_words | by_vector | set(labelled)):
-                    candidates |= {other for other in scope if self.likeness(n, other) > 0}
-        first = by_words | by_vector | set(labelled)
-        counts = {n: Counter(terms(self.rows[n].text)) for n in scope}
-        context = {n: self.context(n, scope, first, settings) for n in candidates}
-        total = dict.fromkeys(candidates, 0.0)
+        cosine = {n: _cosine(self.rows[n].vector, question_vector) for n in scope}
+        of_windows = self.windows(question_vector, scope, limit) if settings.windows else {}
+        best = {n: max(cosine[n], of_windows.get(n, cosine[n])) for n in scope}
+        dates = self.dates(question, scope, as_of if asked_at is None else asked_at) if settings.weight_dates else None
+        labelled = self.labels_named(question, scope) if settings.weight_tags else {}
+        first = set()
         if settings.weight_lexical:
+            first |= set(self.lexical(question, scope, limit, settings.lexical_mode))
+        if settings.weight_vector:
+            first |= set(self.vector(question_vector, scope, limit)) | set(of_windows)
+        if settings.weight_tags:
+            first |= set(self.tags(question, scope, limit))
+        if dates:
+            first |= set(self.near_in_time(dates, scope)[:limit])
+        candidates = set(first)
+        if settings.context:
+            for n in first:
+                candidates |= {other for other, distance in self.neighbours(n, scope) if distance == 1}
+                if settings.weight_vector:
+                    candidates |= set(self.alike(n, scope, first))
+        context = {n: self.context(n, scope, first, settings) for n in candidates}
+        legs = {n: {} for n in candidates}
+
+        def add(leg, n, weight, value):
+            legs[n][leg] = weight * value
+
+        if settings.weight_lexical:
+            counts = {n: Counter(terms(self.rows[n].text)) for n in scope}
             together = {n: _weighted(counts, context[n]) for n in candidates}
-            own = self.share(question, together, {n: counts[n] for n in scope}, together)
+            own = self.share(question, together, counts, together)
             threads = {}
             for n in scope:
-                threads.setdefault(self.rows[n].thread or n, Counter()).update(counts[n])
+                threads.setdefault(self.unit(n), Counter()).update(counts[n])
             whole = self.share(question, threads, threads, threads)
             for n in candidates:
-                thread = self.rows[n].thread
-                total[n] += settings.weight_lexical * own[n]
+                add("lexical", n, settings.weight_lexical, own[n])
                 if settings.context:
-                    total[n] += settings.weight_thread_lexical * (own[n] if thread is None else whole[thread])
+                    of_thread = own[n] if self.rows[n].thread is None else whole[self.unit(n)]
+                    add("thread_lexical", n, settings.weight_thread_lexical, of_thread)
         if settings.weight_vector:
-            cosine = {n: float(np.dot(self.rows[n].vector.astype(float), question_vector.astype(float))) for n in scope}
             for n in candidates:
+                if not settings.context:
+                    add("vector", n, settings.weight_vector, best[n])
+                    continue
                 summed = sum(weight * self.rows[other].vector.astype(float) for other, weight in context[n].items())
                 length = float(np.linalg.norm(summed))
-                near = float(np.dot(summed, question_vector.astype(float))) / length if length else 0.0
-                thread = self.rows[n].thread
-                if thread is None:
-                    group = [other for other, weight in context[n].items() if weight > 0.1 and other in candidates]
+                add("vector", n, settings.weight_vector, _cosine(summed, question_vector) / length if length else 0.0)
+                if self.rows[n].thread is None:
+                    group = [other for other, weight in context[n].items() if weight > 0.1]
                 else:
-                    group = [other for other in candidates if self.rows[other].thread == thread]
-                total[n] += settings.weight_vector * near
-                if settings.context:
-                    total[n] += settings.weight_thread_vector * max(cosine[other] for other in group)
-        most = max(labelled.values(), default=1)
+                    group = [other for other in candidates if self.unit(other) == self.unit(n)]
+                add("thread_vector", n, settings.weight_thread_vector, max(best[other] for other in group))
         for n in candidates:
-            total[n] += settings.weight_tags * labelled.get(n, 0) / most
-        return total, scope
+            if labelled:
+                add("tags", n, settings.weight_tags, labelled.get(n, 0) / max(labelled.values()))
+            if dates:
+                add("dates", n, settings.weight_dates, self.nearness(n, dates))
+        return legs, scope
+
+    def unit(self, n):
+        """The thread of a row; a row without one stands for itself."""
+        return n if self.rows[n].thread is None else ("thread", self.rows[n].thread)
+
+    def dates(self, question, scope, asked_at):
+        """The spans that a question names; a date without a year is one of any year of the scope."""
+        dated = [self.rows[n].occurred_at for n in scope if self.rows[n].occurred_at is not None]
+        years = range(_year(min(dated)), _year(max(dated)) + 1) if dated else ()
+        return [(span.start, span.end) for span in named_dates(question, asked_at=asked_at, years=years)]
+
+    def gap(self, n, dates):
+        """From an event date to the nearest of the spans; none inside of one, no end where there is no date."""
+        moment = self.rows[n].occurred_at
+        if moment is None:
+            return math.inf
+        return min(0 if start <= moment < end else max(start - moment, moment - (end - 1)) for start, end in dates)
+
+    def near_in_time(self, dates, scope):
+        near = [n for n in scope if self.gap(n, dates) <= 10 * DAY]
+        return sorted(near, key=lambda n: (self.gap(n, dates), -n))
+
+    def nearness(self, n, dates):
+        row = self.rows[n]
+        year = None if row.occurred_at is None else _year(row.occurred_at)
+        named = any(start <= day * DAY < end for day in days_mentioned(row.text, year=year) for start, end in dates)
+        return 0.5 * math.exp(-self.gap(n, dates) / (10 * DAY)) + 0.5 * named
+
+    def choose(self, scores, scope, settings):
+        """[(row, score, via)] of an answer, given the scores of all candidates: spread, recency slots, what fills."""
+        by_event = settings.ties == "event"
+
+        def dated(n, undated=-(10**30)):
+            return undated if self.rows[n].occurred_at is None else self.rows[n].occurred_at
+
+        ranked = sorted(scores, key=lambda n: (scores[n], dated(n) if by_event else 0, n), reverse=True)
+        settled = []
+        while len(settled) < min(settings.k, len(ranked)):
+            left = [n for n in ranked if n not in dict(settled)]
+            of_thread = Counter(self.unit(n) for n, _ in settled)
+            given = {n: scores[n] - settings.thread_spread * max(0, of_thread[self.unit(n)] - 2) for n in left}
+            next_one = max(left, key=lambda n: given[n])  # the first of equals
+            settled.append((next_one, given[next_one]))
+        order = settled + [(n, scores[n]) for n in ranked if n not in dict(settled)]
+        slots = settings.slots
+        first, rest = order[: settings.k - slots], order[settings.k - slots :]
+        floor = settings.recency_floor * order[0][1] if settings.recency_floor and order else -math.inf
+
+        def recent(n):
+            return dated(n, self.rows[n].ingested_at) if settings.undated == "ingest" else dated(n)
+
+        recency = sorted((one for one in rest if one[1] >= floor), key=lambda one: (recent(one[0]), one[0]))[::-1][
+            :slots
+        ]
+        empty = slots - len(recency)
+        if settings.recency_floor:
+            more = [one for one in rest if one not in recency][:empty]
+            first, empty = first + more, empty - len(more)
+        wanted = settings.k - len(first) - len(recency) if settings.fill else empty
+        unmatched = [n for n in reversed(scope) if n not in scores][: max(0, wanted)]
+        return (
+            [(n, score, "score") for n, score in first]
+            + [(n, score, "recency") for n, score in recency]
+            + [(n, 0.0, "fill") for n in unmatched]
+        )
 
     def share(self, question, scored, documents, lengths_of):
         """BM25 of `scored` texts as shares of what none can reach, with the document frequencies of `documents`."""
@@ -244,25 +341,30 @@ class Model:
         place = line.index(n)
         return [(other, abs(at - place)) for at, other in enumerate(line) if at != place]
 
-    def likeness(self, n, other):
-        """The weight of a row in the context of another, where neither has a thread and both are of one day."""
-        one, two = self.rows[n], self.rows[other]
-        if n == other or one.thread is not None or two.thread is not None:
-            return 0.0
-        day = 86_400_000_000
-        if one.occurred_at is None or two.occurred_at is None or one.occurred_at // day != two.occurred_at // day:
-            return 0.0
-        cosine = float(np.dot(one.vector.astype(float), two.vector.astype(float)))
-        return min(1.0, max(0.0, (cosine - 0.45) / 0.55))
+    def alike(self, n, scope, first):
+        """{row: weight} of rows of the same day where none has a thread; on a crowded day among candidates alone."""
+        one = self.rows[n]
+        if one.thread is not None or one.occurred_at is None:
+            return {}
+        of_day = [
+            other
+            for other in scope
+            if self.rows[other].thread is None
+            and self.rows[other].occurred_at is not None
+            and self.rows[other].occurred_at // DAY == one.occurred_at // DAY
+        ]
+        if len(of_day) > 32 or n not in first:
+            of_day = [other for other in of_day if other in first]
+        weights = {o: (_cosine(one.vector, self.rows[o].vector) - 0.45) / 0.55 for o in of_day if o != n}
+        return {other: min(1.0, weight) for other, weight in weights.items() if weight > 0}
 
     def context(self, n, scope, first, settings):
-        """{row: weight} of what a row is seen with; a row that is no candidate of itself sees candidates alone."""
+        """{row: weight} of what a row is seen with, itself among them."""
         seen = {n: 1.0}
         if settings.context:
             seen |= {o: 1 / (1 + distance) for o, distance in self.neighbours(n, scope) if distance <= settings.context}
             if settings.weight_vector:
-                others = scope if n in first else [other for other in scope if other in first]
-                seen |= {other: self.likeness(n, other) for other in others if self.likeness(n, other) > 0}
+                seen |= self.alike(n, scope, first)
         return seen
 
 
@@ -276,3 +378,11 @@ def _weighted(counts, context):
 
 def _ranked(scores, limit):
     return sorted(scores, key=lambda n: (scores[n], n), reverse=True)[:limit]
+
+
+def _cosine(one, other):
+    return float((np.asarray(one, float) * np.asarray(other, float)).sum())
+
+
+def _year(moment):
+    return from_microseconds(moment).year

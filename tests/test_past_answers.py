@@ -14,10 +14,17 @@ from support import WordEncoder
 import mempp
 
 WORDS = ["vpn", "vendor", "budget", "office", "alpha", "beta", "東京"]
-texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
+short_texts = st.lists(st.sampled_from([*WORDS, "2024-01-03"]), min_size=1, max_size=5).map(" ".join)
+long_texts = st.tuples(short_texts, st.sampled_from(WORDS)).map(lambda parts: f"{parts[0]} goes on. " * 70 + parts[1])
+texts = st.one_of(short_texts, short_texts, short_texts, long_texts)
 days = st.integers(1, 9).map(lambda day: f"2024-01-{day:02}")
 documents = st.fixed_dictionaries(
-    {"text": texts, "occurred_at": days | st.none(), "author": st.sampled_from(["ann", "bo", None])}
+    {
+        "text": texts,
+        "occurred_at": days | st.none(),
+        "author": st.sampled_from(["Ann Bond", "bo", None]),
+        "thread": st.sampled_from([None, "t1", "t2"]),
+    }
 )
 steps = st.one_of(
     st.tuples(st.just("add"), st.lists(documents, min_size=1, max_size=4)),
@@ -25,8 +32,8 @@ steps = st.one_of(
     st.tuples(st.sampled_from(["retract", "reinstate"]), st.integers(0, 9)),
     st.tuples(st.just("annotate"), st.integers(0, 9)),
 )
-QUESTIONS = ["which vpn vendor", "budget of ann", "東京 office alpha"]
-BOUNDS = [{}, {"as_of": "2024-01-04"}, {"as_of": "2024-01-09", "author": "ann"}, {"since": "2024-01-03"}]
+QUESTIONS = ["which vpn vendor", "budget of Ann on January 3", "東京 office alpha"]
+BOUNDS = [{}, {"as_of": "2024-01-04"}, {"as_of": "2024-01-09", "author": "Ann Bond"}, {"since": "2024-01-03"}]
 SETTINGS = [None, mempp.Settings(k=5), mempp.preset("orgmembench"), mempp.preset("locomo")]
 
 

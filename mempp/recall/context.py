@@ -152,6 +152,8 @@ def _around(marked: NDArray[np.bool_], starts: NDArray[np.bool_], reach: int) ->
 def _shifted(order: NDArray[np.int64], starts: NDArray[np.bool_], near: NDArray[np.intp], reach: int) -> list[Edges]:
     """Edges from the rows at these positions to those within `reach` of them in the same thread."""
     number = np.cumsum(starts)
+    longest = int(np.diff(np.flatnonzero(starts), append=len(order)).max())
+    reach = min(reach, longest - 1)  # no row of a thread is further from another
     edges = []
     for distance in [*range(-reach, 0), *range(1, reach + 1)]:
         there = near + distance

@@ -50,7 +50,7 @@ class Explanation:
         if self.as_of_read is not None:
             parts.insert(0, f"as of {show(self.as_of_read)}, read from the question")
         if self.gamma is None and spread > 1e-9:
-            parts.append(f"  less {spread:.5f}, because more than three rows of its thread come before it")
+            parts.append(f"  less {spread:.5f}, because three or more rows of its thread come before it")
         return "\n".join(parts)
 
     def _line(self, leg: LegShare) -> str:

@@ -34,7 +34,7 @@ FREE_OF_SPREAD = 3
 
 
 def spread_threads(fused: Fused, candidates: Candidates, penalty: float, wanted: int) -> Fused:
-    """Take `penalty` off the score of a row for each row of its thread before it, beyond the first three.
+    """Take `penalty` off the score of a row once for the third row of its thread before it, and for each more.
 
     Greedy, as maximal marginal relevance is (Carbonell and Goldstein, 1998), with "of one thread" as the likeness.
 
