@@ -206,31 +206,33 @@ def categories(locomo: list[Record], org: list[Record], withheld: list[Record]) 
         "default": (measure(mempp.Settings(), locomo, org, withheld),) * 2,
     }
     asked = [case.category for record in locomo for case in record.cases if case.evidence]
-    print(
-        "\n| LoCoMo | questions | "
-        + " | ".join(f"recall@5, 10, 50, MRR: {name}" for name in rows)
-        + " |\n|---|---|---|---|"
+    by_category(
+        "LoCoMo", "recall@5, 10, 50, MRR", names["locomo"], asked, {n: row[0].locomo for n, row in rows.items()}
     )
-    for category in dict.fromkeys(asked):
-        picked = [place for place, one in enumerate(asked) if one == category]
-        cells = [
-            ", ".join(f"{statistics.mean(row[0].locomo[place][n] for place in picked):.3f}" for n in range(4))
-            for row in rows.values()
-        ]
-        print(f"| {names['locomo'].get(category, category)} | {len(picked)} | " + " | ".join(cells) + " |")
     asked = [case.category for case in org[0].cases]
-    print(
-        "\n| OrgMemBench | questions | "
-        + " | ".join(f"coverage@10000, 40000: {name}" for name in rows)
-        + " |\n|---|---|---|---|"
-    )
+    figures = {name: row[1].coverage for name, row in rows.items()}
+    by_category("OrgMemBench", "coverage@10000, 40000", names["orgmembench"], asked, figures)
+
+
+def by_category(
+    benchmark: str,
+    what: str,
+    names: Mapping[str, str],
+    asked: Sequence[str],
+    figures: Mapping[str, Sequence[Sequence[float]]],
+) -> None:
+    """Print one table: a line for each category, a column for each setting."""
+    heads = " | ".join(f"{what}: {name}" for name in figures)
+    print(f"\n| {benchmark} | questions | {heads} |\n|---|---|" + "---|" * len(figures))
     for category in dict.fromkeys(asked):
         picked = [place for place, one in enumerate(asked) if one == category]
         cells = [
-            ", ".join(f"{statistics.mean(row[1].coverage[place][n] for place in picked):.3f}" for n in range(2))
-            for row in rows.values()
+            ", ".join(
+                f"{statistics.mean(column):.3f}" for column in zip(*(rows[place] for place in picked), strict=True)
+            )
+            for rows in figures.values()
         ]
-        print(f"| {names['orgmembench'].get(category, category)} | {len(picked)} | " + " | ".join(cells) + " |")
+        print(f"| {names.get(category, category)} | {len(picked)} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

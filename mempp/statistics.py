@@ -38,7 +38,7 @@ class Statistics:
     encoder: str | None
     """The encoder that the store uses."""
     without_vector: int
-    """Rows that no vector was made of yet."""
+    """Rows whose head has no vector yet; windows of long rows are not counted."""
     bytes_on_disk: int | None
     """Size of all files of the store; None for a memory without a directory."""
 

@@ -37,6 +37,10 @@ def add(index: TagIndex, rows: list[Row]) -> None:
     index.add([[*row.authors, *row.tags] for row in rows])
 
 
+def counted(matches):
+    return matches.row_ids, matches.n_labels
+
+
 def everything(rows: list[Row]) -> np.ndarray:
     return np.ones(len(rows), np.bool_)
 
@@ -44,7 +48,7 @@ def everything(rows: list[Row]) -> np.ndarray:
 def found(authors: list[str], question: str, tags: tuple[str, ...] = ()) -> list[str]:
     """Which authors, of one row each, and then which tags are named."""
     rows = [Row(authors=[author]) for author in authors] + [Row(tags=[tag]) for tag in tags]
-    matched, _ = index_of(rows).matching(question, everything(rows), names=True)
+    matched, _ = counted(index_of(rows).matching(question, everything(rows), names=True))
     return [[*authors, *tags][row] for row in matched.tolist()]
 
 
@@ -213,9 +217,9 @@ def test_a_label_named_in_two_ways_counts_once() -> None:
     rows = [Row(["Ethan Brooks", "ETHAN BROOKS"]), Row(["Ethan Brooks"], ["vpn"])]
     index = index_of(rows)
     for question in ("Ethan", "Ethan Brooks and Ethan", "E. Brooks, Ethan"):
-        matched, n_labels = index.matching(question, everything(rows), names=True)
+        matched, n_labels = counted(index.matching(question, everything(rows), names=True))
         assert (matched.tolist(), n_labels.tolist()) == ([0, 1], [1, 1])
-    matched, n_labels = index.matching("Ethan's VPN", everything(rows), names=True)
+    matched, n_labels = counted(index.matching("Ethan's VPN", everything(rows), names=True))
     assert (matched.tolist(), n_labels.tolist()) == ([0, 1], [1, 2])
     ranking = index.rank("Ethan's VPN", everything(rows), 10, names=True)
     assert ranking.row_ids.tolist() == [1, 0]
@@ -235,13 +239,13 @@ def test_a_label_named_in_two_ways_counts_once() -> None:
 )
 def test_rows_out_of_scope_give_and_take_no_form(inside: Row, outside: Row) -> None:
     for question in ("did Ethan agree", "E. Brooks", "Ethan B.", "B. Ethan"):
-        alone = index_of([inside]).matching(question, np.array([True]), names=True)[0].tolist()
+        alone = index_of([inside]).matching(question, np.array([True]), names=True).row_ids.tolist()
         for rows, allowed, place in (([inside, outside], [True, False], 0), ([outside, inside], [False, True], 1)):
             index = index_of(rows)
-            matched = index.matching(question, np.array(allowed), names=True)[0].tolist()
+            matched = index.matching(question, np.array(allowed), names=True).row_ids.tolist()
             assert matched == [place for _ in alone]
             if place == 0:
-                assert index.matching(question, np.array([True]), names=True)[0].tolist() == alone
+                assert index.matching(question, np.array([True]), names=True).row_ids.tolist() == alone
 
 
 # --- against a full scan ------------------------------------------------------------------------------------------
@@ -341,7 +345,7 @@ def test_equals_a_full_scan_whatever_lies_outside_the_scope(
     index = index_of(rows)
     scope = np.array(allowed)
     for step in range(3):
-        matched, n_labels = index.matching(question, scope, names=True)
+        matched, n_labels = counted(index.matching(question, scope, names=True))
         assert matched.dtype == n_labels.dtype == np.int64
         assert dict(zip(matched.tolist(), n_labels.tolist(), strict=True)) == {r: len(k) for r, k in matching.items()}
         assert matched.tolist() == sorted(matching)
@@ -356,7 +360,7 @@ def test_equals_a_full_scan_whatever_lies_outside_the_scope(
         else:
             scope = np.array(allowed + [False] * len(later))
     # Names only add: what labels in full match is matched still.
-    plain, n_plain = index.matching(question, scope)
+    plain, n_plain = counted(index.matching(question, scope))
     assert set(plain.tolist()) <= set(matching)
     assert all(count <= len(matching[row]) for row, count in zip(plain.tolist(), n_plain.tolist(), strict=True))
 
@@ -368,7 +372,7 @@ def test_without_names_authors_are_labels_like_any_other(rows: list[Row], questi
     expected, ranking = plain.rank(question, everything(rows), 9), noted.rank(question, everything(rows), 9)
     assert ranking.row_ids.tolist() == expected.row_ids.tolist()
     assert ranking.scores.tolist() == expected.scores.tolist()
-    matched, _ = noted.matching(question, everything(rows))
+    matched, _ = counted(noted.matching(question, everything(rows)))
     assert matched.tolist() == sorted(expected.row_ids.tolist())
     assert noted.matched_labels(question) == plain.matched_labels(question)
     # With no author noted, names make no difference.
@@ -381,12 +385,12 @@ def test_any_text_is_an_author_and_a_question(author: str, question: str) -> Non
     assert all(form and form == " ".join(form.split()) for form in forms)
     rows = [Row([author])]
     index = index_of(rows)
-    assert index.matching(question, everything(rows), names=True)[0].tolist() in ([], [0])
+    assert index.matching(question, everything(rows), names=True).row_ids.tolist() in ([], [0])
     for form in forms:
         assert re.fullmatch(r"\S+( \S+)*", form)
     labels = [label for label in (author,) if words(label) and not STOP_WORDS.issuperset(words(label))]
     if labels and len(words(author)) <= 16:
-        assert index.matching(author, everything(rows), names=True)[0].tolist() == [0]
+        assert index.matching(author, everything(rows), names=True).row_ids.tolist() == [0]
 
 
 # --- as part of a store -------------------------------------------------------------------------------------------
@@ -406,7 +410,7 @@ def test_a_store_knows_its_authors_after_opening_again(tmp_path, monkeypatch) ->
 
     def named(memory: mempp.Memory, n_rows: int) -> list[int]:
         tags = memory._projection.indexes.tags
-        matched: list[int] = tags.matching("did Ethan agree", np.ones(n_rows, np.bool_), names=True)[0].tolist()
+        matched: list[int] = tags.matching("did Ethan agree", np.ones(n_rows, np.bool_), names=True).row_ids.tolist()
         return matched
 
     documents = [{"text": f"note {n}", "author": ["Ethan Brooks", "Maya Patel"][n % 2]} for n in range(8)]
@@ -436,7 +440,7 @@ def test_many_threads_ask_while_one_adds() -> None:
     sizes = range(30, len(rows) + 1, 30)
 
     def answer(index: TagIndex, size: int, question: str) -> list[int]:
-        matched: list[int] = index.matching(question, scope[:size], names=True)[0].tolist()
+        matched: list[int] = index.matching(question, scope[:size], names=True).row_ids.tolist()
         return matched
 
     expected = {(n, question): answer(index_of(rows[:n]), n, question) for n in sizes for question in questions}
@@ -482,9 +486,9 @@ def test_a_form_of_many_people_is_of_the_one_in_scope() -> None:
     for number in range(len(rows)):
         allowed = np.zeros(len(rows), np.bool_)
         allowed[number] = True
-        assert index.matching("did Patel agree", allowed, names=True)[0].tolist() == [number]
+        assert index.matching("did Patel agree", allowed, names=True).row_ids.tolist() == [number]
         allowed[(number + 9) % len(rows)] = True
-        assert index.matching("did Patel agree", allowed, names=True)[0].tolist() == []
+        assert index.matching("did Patel agree", allowed, names=True).row_ids.tolist() == []
 
 
 # --- huge ---------------------------------------------------------------------------------------------------------

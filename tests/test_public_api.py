@@ -34,6 +34,7 @@ ALLOWED = {
     "indexes": {"errors"},
     "encoders": {"errors"},
     "recall": {"errors", "dates", "records", "settings", "indexes"},
+    "reranking": {"errors", "encoders", "recall"},
     "cli": {"errors", "records", "dates", "settings"},  # beside the package itself
 }
 

@@ -11,6 +11,7 @@ VPN-Gateway". Rows are ranked by
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,29 @@ from mempp.indexes.stopwords import STOP_WORDS
 
 LONGEST_LABEL = 16
 """Words. A longer label is named in no question, and looking for it would cost questions of many words dearly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The rows in scope that carry labels named in a question."""
+
+    row_ids: NDArray[np.int64]
+    """(n,) ascending."""
+    n_labels: NDArray[np.int64]
+    """(n,) how many different labels of each row are named."""
+    rarity: NDArray[np.float64]
+    """(n,) Σ ln(N / df) over these labels."""
+
+    def best(self, limit: int) -> Ranking:
+        """At most `limit` of them in the order above.
+
+        A score is the number of matching labels plus rarity / (1 + rarity), which lies in [0, 1): good to look at,
+        while the order is exact.
+        """
+        n_labels = self.n_labels.astype(np.float64)
+        best = best_positions(self.row_ids, (n_labels, self.rarity), limit)
+        rarity = self.rarity[best]
+        return Ranking(self.row_ids[best], n_labels[best] + rarity / (1 + rarity))
 
 
 class TagIndex:
@@ -103,48 +127,28 @@ class TagIndex:
         return index
 
     def rank(self, question: str, allowed: Allowed, limit: int, *, names: bool = False) -> Ranking:
-        """The rows in scope that carry most labels named in the question.
+        """The rows in scope that carry most labels named in the question; `matching` and its `best`."""
+        return self.matching(question, allowed, names=names).best(limit)
+
+    def matching(self, question: str, allowed: Allowed, *, names: bool = False) -> "Matches":
+        """Every row in scope that carries a label named in the question.
 
         Args:
             question: any string.
             allowed: the scope, shape (n_rows,).
-            limit: how many rows at most.
             names: whether authors match by the short forms of their names too; see `names`.
-
-        Returns:
-            Rows with at least one matching label, in the order above. A score is the number of matching labels plus
-            rarity / (1 + rarity), which lies in [0, 1): good to look at, while the order is exact.
         """
         allowed = allowed[: self._n_rows]
         n_allowed = int(np.count_nonzero(allowed))
-        if not n_allowed or limit <= 0:
-            return Ranking.empty()
-        found = self._found(question, allowed, names)
-        n_labels = np.zeros(len(allowed), np.float64)
+        found = self._found(question, allowed, names) if n_allowed else []
+        n_labels = np.zeros(len(allowed), np.int64)
         rarity = np.zeros(len(allowed), np.float64)
         # Commonest first: sums over labels equally rare then come out equal to the last bit.
         for rows in sorted(found, key=len, reverse=True):
             n_labels[rows] += 1
             rarity[rows] += math.log(n_allowed / len(rows))
-        matched = np.flatnonzero(n_labels)
-        best = matched[best_positions(matched.astype(np.int64), (n_labels[matched], rarity[matched]), limit)]
-        return Ranking(best.astype(np.int64), n_labels[best] + rarity[best] / (1 + rarity[best]))
-
-    def matching(
-        self, question: str, allowed: Allowed, *, names: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every row in scope that carries a label named in the question, ascending, and how many of them it carries.
-
-        Args:
-            question: any string.
-            allowed: the scope, shape (n_rows,).
-            names: as in `rank`.
-        """
-        n_labels = np.zeros(len(allowed), np.int64)
-        for rows in self._found(question, allowed[: self._n_rows], names):
-            n_labels[rows] += 1
-        matched = np.flatnonzero(n_labels)
-        return matched, n_labels[matched]
+        row_ids = np.flatnonzero(n_labels).astype(np.int64)
+        return Matches(row_ids, n_labels[row_ids], rarity[row_ids])
 
     def _found(self, question: str, allowed: Allowed, names: bool) -> list[NDArray[np.uint32]]:
         """For each label named, the rows in scope that carry it, if any."""

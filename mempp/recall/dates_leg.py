@@ -11,6 +11,8 @@ from mempp.recall.scope import Allowed
 from mempp.recall.table import UNDATED
 from mempp.recall.threads import DAY
 
+_ANY_YEAR = (2000,)
+"""A leap year: whatever is a date in any year is one in this."""
 NEARNESS = 10 * DAY
 """A row that is dated this far from the date named has 1/e of the value of one dated on it."""
 
@@ -43,12 +45,16 @@ class DatesLeg:
         self._allowed = allowed
         self._occurred_at = occurred_at
         self._days_of = days_of
-        dated = occurred_at[allowed & (occurred_at != UNDATED)]
-        years: range | tuple[int, ...] = ()
-        if len(dated):
-            first, last = (from_microseconds(int(moment)).year for moment in (dated.min(), dated.max()))
-            years = range(first, last + 1)
-        self._spans = named_dates(question, asked_at=asked_at, years=years)
+        self._spans = named_dates(question, asked_at=asked_at, years=_ANY_YEAR)
+        if self._spans:  # few questions name a date, and the years take a look at every row
+            self._spans = named_dates(question, asked_at=asked_at, years=self._years())
+
+    def _years(self) -> range:
+        dated = self._occurred_at[self._allowed & (self._occurred_at != UNDATED)]
+        if not len(dated):
+            return range(0)
+        first, last = (from_microseconds(int(moment)).year for moment in (dated.min(), dated.max()))
+        return range(first, last + 1)
 
     @property
     def named(self) -> bool:

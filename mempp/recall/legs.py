@@ -3,7 +3,7 @@
     lexical          BM25 of the row with its neighbours, as a share of what no text can reach
     vector           cosine of the question with Σ weight · v over the row and its neighbours
     thread_lexical   BM25 of the thread as one text; of a row without a thread the same as `lexical`
-    thread_vector    the best view (head or window) of any candidate of the thread
+    thread_vector    the best view (head or window) of any candidate of the thread; of windows, those among the best C
     tags             matching labels, as a share of the most that a row has
     dates            nearness of the event date to a date named in the question, and whether the text names that date
 
@@ -105,10 +105,9 @@ def candidates_of(question: str, scope: Scope, indexes: Indexes, embed: Embed, s
             best = indexes.windows.rank(query, allowed, limit, exact=settings.exact)
             found.append(best.row_ids)
             of_windows = dict(zip(best.row_ids.tolist(), best.scores.tolist(), strict=True))
-    tagged = labels = None
-    if settings.weight_tags > 0:
-        tagged, labels = indexes.tags.matching(question, allowed, names=settings.names)
-        found.append(indexes.tags.rank(question, allowed, limit, names=settings.names).row_ids)
+    tagged = indexes.tags.matching(question, allowed, names=settings.names) if settings.weight_tags > 0 else None
+    if tagged is not None:
+        found.append(tagged.best(limit).row_ids)
     dates = dates_leg(question, scope) if settings.weight_dates > 0 else None
     if dates is not None:
         found.append(dates.nearest(limit))
@@ -121,10 +120,11 @@ def candidates_of(question: str, scope: Scope, indexes: Indexes, embed: Embed, s
         legs += _lexical_legs(question, context, scope, indexes.lexical, settings)
     if query is not None and vectors is not None:
         legs += _vector_legs(query, context, vectors, of_windows, settings)
-    if tagged is not None and labels is not None and len(tagged):
+    if tagged is not None and len(tagged.row_ids):
         values = np.zeros(len(context.rows))
-        here = np.isin(context.rows, tagged)
-        values[here] = labels[np.searchsorted(tagged, context.rows[here])] / labels.max()
+        here = np.isin(context.rows, tagged.row_ids)
+        n_labels = tagged.n_labels[np.searchsorted(tagged.row_ids, context.rows[here])]
+        values[here] = n_labels / tagged.n_labels.max()
         legs.append(Valued("tags", settings.weight_tags, values))
     if dates is not None and dates.named:
         legs.append(Valued("dates", settings.weight_dates, dates.values(context.rows)))
