@@ -17,7 +17,7 @@ demo: $(VENV)/installed
 	$(BIN)/mempp recall demo.mempp "Which VPN vendor do we use?" --k 2 --as-of 2024-06-01
 
 test: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """How long a store takes to open and to give its first answer, with `cache/` and without, and how much memory it takes.
 
-    python benchmarks/opening.py [--rows 100000] [--characters 500] [--dimensions 384] [--exact-up-to 200000] [--runs 3]
-                                 [--store DIRECTORY]
+    python -m benchmarks open [--rows 100000] [--characters 500] [--dimensions 384] [--exact-up-to 1000000] [--runs 3]
+                              [--store DIRECTORY] [--out FILE]
 
 It builds a store of random words with random unit vectors, given by an encoder that only draws numbers, so that what
 is measured is Mem++ and not a model. Each opening happens in a process of its own: times are wall time from the call
@@ -45,7 +45,8 @@ class RandomEncoder:
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(n, dimensions) random unit vectors."""
         vectors = self._numbers.standard_normal((len(texts), self.identity.dimensions), dtype=np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
 
     def encode_question(self, text: str) -> NDArray[np.float32]:
         """(dimensions,) one of them."""
@@ -150,8 +151,8 @@ def size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def report(label: str, measured: list[dict[str, Any]], content: int) -> None:
-    """Print one line: the median of the runs."""
+def report(label: str, measured: list[dict[str, Any]], content: int) -> dict[str, Any]:
+    """Print one line, the median of the runs, and give it."""
     middle = {key: sorted(run[key] for run in measured)[len(measured) // 2] for key in measured[0]}
     print(
         f"{label:<34} open {middle['open']:6.2f} s   first answer {middle['answer']:6.2f} s "
@@ -159,23 +160,25 @@ def report(label: str, measured: list[dict[str, Any]], content: int) -> None:
         f"close {middle['close']:6.2f} s   peak {middle['peak'] / 1e6:6.0f} MB = {middle['peak'] / content:4.2f} x   "
         f"held {middle['held'] / 1e6:6.0f} MB"
     )
+    return {"what": label, **middle}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Build, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--characters", type=int, default=500)
     parser.add_argument("--dimensions", type=int, default=384)
-    parser.add_argument("--exact-up-to", type=int, default=200_000)
+    parser.add_argument("--exact-up-to", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
     parser.add_argument("--read-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.measure:
         print(json.dumps(open_once(options)))
-        return
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         path = options.store or Path(folder, "store")
         took = None if path.exists() else build(path, options)
@@ -193,13 +196,18 @@ def main() -> None:
         cache = path / "cache"
         runs = range(options.runs)
         in_a_process(path, options, read_only=False)  # writes the caches that may be missing
-        report("with caches", [in_a_process(path, options, read_only=False) for _ in runs], content)
+        rows = [report("with caches", [in_a_process(path, options, read_only=False) for _ in runs], content)]
         print(f"on disk: {size(path) / 1e6:.0f} MB, of it cache/ {size(cache) / 1e6:.0f} MB")
         kept = Path(folder, "cache")
         shutil.move(cache, kept)
-        report("without cache/, read-only", [in_a_process(path, options, read_only=True) for _ in runs], content)
-        report("without cache/, writing it anew", [in_a_process(path, options, read_only=False)], content)
+        without = [in_a_process(path, options, read_only=True) for _ in runs]
+        rows.append(report("without cache/, read-only", without, content))
+        anew = [in_a_process(path, options, read_only=False)]
+        rows.append(report("without cache/, writing it anew", anew, content))
+    if options.out is not None:
+        options.out.write_text(json.dumps([{"rows": options.rows, **row} for row in rows], indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import mempp
+from eval.systems.base import Options
+from eval.systems.operators import model_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +13,8 @@ class Ablation:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """What it changes, as `--set` would: fields of `mempp.Settings`, options of the system `mempp`."""
-    needs: str | None = None
-    """A method of `mempp.Memory` without which it is not built yet."""
+    asks_model: bool = False
+    """Whether a language model works over the record first; see `eval.systems.operators`."""
 
 
 FULL = "Mem++"
@@ -31,12 +32,16 @@ ABLATIONS: Mapping[str, Ablation] = {
     "w/o recency slots": Ablation({"recency_slots": "0"}),
     "rank fusion": Ablation({"fusion": "ranks"}),
     "packed by rank": Ablation({"packing": "skip"}),
-    "w/ consolidation": Ablation({"consolidate": "1"}, needs="consolidate"),
-    "w/ fact index": Ablation({"extract_facts": "1"}, needs="extract_facts"),
-    "Mem^g++": Ablation({"extract_graph": "1"}, needs="extract_graph"),
+    "w/ consolidation": Ablation({"consolidate": "1"}, asks_model=True),
+    "w/ fact index": Ablation({"facts": "atomic"}, asks_model=True),
+    "Mem^g++": Ablation({"graph": "1"}, asks_model=True),
 }
 
 
-def missing(ablation: Ablation) -> bool:
-    """Whether this Mem++ does not have what the row needs."""
-    return ablation.needs is not None and not hasattr(mempp.Memory, ablation.needs)
+def missing(ablation: Ablation, options: Options) -> str | None:
+    """What is missing for a row, given the options of the command; None where nothing is."""
+    if ablation.asks_model and not model_named(options.settings):
+        return "needs a model (--set operator_model=NAME)"
+    if "consolidate" in ablation.settings and options.encoder == "none":
+        return "compares vectors, and there is no encoder"
+    return None

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from eval.cases import Case
-from eval.errors import EvalError, RequestFailedError
-from eval.models.base import Model, Request, Stopped, Usage
+from eval.errors import EvalError, ModelRequestError
 from eval.prompts import Prompt
+from mempp.llm import Model, Request, Stopped, Usage
 
 # Thinking counts as written: a model that thinks needs room for it before a short answer. What is not written costs
 # nothing, but is reserved while the request is out.
@@ -31,8 +31,21 @@ class Answer:
 class Answerer:
     """A model and a prompt. For many threads at once."""
 
-    def __init__(self, model: Model, prompt: Prompt, max_tokens: int = DEFAULT_MAX_TOKENS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        prompt: Prompt,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        *,
+        choice_prompt: Prompt | None = None,
+    ) -> None:
         """Prepares an answerer.
+
+        Args:
+            model: what is asked.
+            prompt: how.
+            max_tokens: the most that an answer may have.
+            choice_prompt: what multiple-choice questions are asked with if the prompt has no {choices}.
 
         Raises:
             EvalError: the prompt has no place for the question, or `max_tokens` is below 1.
@@ -43,16 +56,17 @@ class Answerer:
             raise EvalError(f"the most tokens of an answer are {max_tokens}; give 1 or more")
         self.model = model
         self.prompt = prompt
+        self.choice_prompt = prompt if choice_prompt is None or "choices" in prompt.placeholders else choice_prompt
         self.max_tokens = max_tokens
 
     def answer(self, case: Case, evidence: str) -> Answer:
         """Returns the answer to a question from its evidence.
 
         Raises:
-            CostLimitReached: the request might exceed `--max-cost`.
+            CostLimitError: the request might exceed `--max-cost`.
             ModelError: no request to this model can succeed (key, model, address or account are refused).
         """
-        system, prompt = self.prompt.fill(
+        system, prompt = (self.choice_prompt if case.choices else self.prompt).fill(
             {
                 "question": case.text,
                 "evidence": evidence if evidence.strip() else _NO_EVIDENCE,
@@ -63,7 +77,7 @@ class Answerer:
         )
         try:
             reply = self.model.ask(Request(system=system, prompt=prompt, max_tokens=self.max_tokens))
-        except RequestFailedError as error:
+        except ModelRequestError as error:
             return Answer(text="", error=str(error))
         text, problem = reply.text.strip(), None
         if reply.stopped == "refusal":

@@ -1,20 +1,22 @@
 """From the evidence of a question to the part of its row that models make: the answer, the verdict, their scores."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eval.answering import Answer, Answerer
 from eval.cases import Case, Dataset, Facet
-from eval.console import UsageError
+from eval.console import say
+from eval.errors import UsageError
 from eval.judging import Judge, Verdict, judge_for, judge_prompts
-from eval.models import Budget, Model, Price, ReplyCache, Usage, model, parse_price
-from eval.models.failures import checked_base_url
-from eval.prompts import Prompt, load, prompt_for
+from eval.prompts import Prompt, choice_prompt, load, prompt_for
 from eval.results import JsonObject
 from eval.scoring import Scores, answer_scores
+from mempp.errors import InputError
+from mempp.llm import Budget, Model, Price, ReplyCache, Usage, checked_base_url, model, parse_price
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +40,30 @@ class ModelOptions:
         """Counts and limits the cost of one command.
 
         Raises:
-            EvalError: a price or the limit is not usable.
+            UsageError: a price or the limit is not usable.
         """
-        prices: dict[str, Price] = dict(parse_price(text) for text in self.price)
-        return Budget(self.max_cost, prices=prices)
+        with _given():
+            prices: dict[str, Price] = dict(parse_price(text) for text in self.price)
+            return Budget(self.max_cost, prices=prices)
+
+    def check_prices(self, models: Sequence[str]) -> None:
+        """Make sure that each price is that of a model that is asked, so that a misspelt name is not lost.
+
+        Raises:
+            UsageError: one is not.
+        """
+        for name, price in map(parse_price, self.price):
+            if name and not any(Budget(prices={name: price}).price(model) is price for model in models):
+                raise UsageError(f"--price names the model {name[:80]!r}, and those asked are {', '.join(models)}")
+
+
+@contextmanager
+def _given() -> Iterator[None]:
+    """What the command line gives for models and is refused is wrong usage."""
+    try:
+        yield
+    except InputError as error:
+        raise UsageError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +76,12 @@ class _Part:
 
 
 def _part(name: str, base_url: str | None, options: ModelOptions, budget: Budget) -> _Part:
-    url = checked_base_url(base_url)
     cache = None if options.cache is None else ReplyCache(options.cache)
-    served = model(name, base_url=url, cache=cache, budget=budget, timeout=options.timeout, max_retries=options.retries)
+    with _given():
+        url = checked_base_url(base_url)
+        served = model(
+            name, base_url=url, cache=cache, budget=budget, timeout=options.timeout, max_retries=options.retries
+        )
     return _Part(served, url)
 
 
@@ -80,6 +105,8 @@ class Grader:
         self._name: str | None = None
         self.configuration: JsonObject | None = None
         if kind == "choice":
+            if options.judge_model is not None:
+                say("multiple choice is graded by the letter; --judge-model is not asked")
             self.configuration = {"kind": kind, "model": None, "prompts": {}, "repeats": 1}
         elif options.judge_model is not None:
             part = _part(options.judge_model, options.judge_base_url or options.base_url, options, budget)
@@ -93,8 +120,8 @@ class Grader:
                 "prompts": _prompts_as_json(prompts),
                 "repeats": options.judge_repeats,
             }
-        elif options.judge_prompt is not None or options.judge_repeats != 1:
-            raise UsageError("--judge-prompt and --judge-repeats need --judge-model")
+        elif options.judge_prompt is not None or options.judge_repeats != 1 or options.judge_base_url is not None:
+            raise UsageError("--judge-prompt, --judge-repeats and --judge-base-url need --judge-model")
 
     @property
     def model_name(self) -> str | None:
@@ -105,7 +132,7 @@ class Grader:
         """(verdict as in a row, scores). An answer that failed has the score 0 and no verdict.
 
         Raises:
-            CostLimitReached, ModelError: as `Judge.judge`.
+            CostLimitError, ModelError: as `Judge.judge`.
         """
         judge = self._choice if case.choices and case.answers else self._judge
         gradable = bool(case.answers or case.rubric or case.unanswerable)
@@ -137,13 +164,14 @@ class Asker:
         self._budget = options.budget()
         part = _part(options.answer_model, options.base_url, options, self._budget)
         prompt = prompt_for(dataset.name) if options.answer_prompt is None else load(options.answer_prompt)
-        self._answerer = Answerer(part.model, prompt)
+        self._answerer = Answerer(part.model, prompt, choice_prompt=choice_prompt())
         self._grader = Grader(dataset.judge, options, self._budget)
+        options.check_prices([name for name in (part.model.name, self._grader.model_name) if name is not None])
         self._configuration: JsonObject = {
             "answer": {
                 "model": part.model.name,
                 "base_url": part.base_url,
-                "prompt": _prompts_as_json({"answer": prompt})["answer"],
+                **_prompts_as_json({"prompt": prompt, "choice_prompt": self._answerer.choice_prompt}),
                 "max_tokens": self._answerer.max_tokens,
                 "evidence_characters": max(budgets),
             },
@@ -159,7 +187,7 @@ class Asker:
         """(answer, verdict, scores) as they stand in a row.
 
         Raises:
-            CostLimitReached, ModelError: what would meet every further question too.
+            CostLimitError, ModelError: what would meet every further question too.
         """
         answer = answer_as_json(self._answerer.answer(case, evidence))
         verdict, scores = self._grader.grade(case, answer)
@@ -202,6 +230,14 @@ def verdict_as_json(verdict: Verdict) -> JsonObject:
         "input_tokens": verdict.usage.input_tokens,
         "output_tokens": verdict.usage.output_tokens,
         "cached": verdict.cached,
+        "replies": [
+            {
+                "input_tokens": reply.usage.input_tokens,
+                "output_tokens": reply.usage.output_tokens,
+                "cached": reply.cached,
+            }
+            for reply in verdict.replies
+        ],
     }
 
 
@@ -230,12 +266,12 @@ def costs(
     Dollars are list prices, None where a model's price is not known.
     """
     answers = [row["answer"] for row in rows if row["answer"] is not None and not row["answer"]["failed"]]
-    verdicts = [row["verdict"] for row in rows if row["verdict"] is not None]
-    if judge_model is None:
-        verdicts = []
+    verdicts = [row["verdict"] for row in rows if row["verdict"] is not None and judge_model is not None]
+    # Results that were written before verdicts told their replies one by one have the sums alone.
+    judged = [reply for verdict in verdicts for reply in verdict.get("replies", [verdict])]
     parts = {
-        "answer": _cost_of(answers, [1] * len(answers), budget, answer_model),
-        "judge": _cost_of(verdicts, [_asked(one) for one in verdicts], budget, judge_model),
+        "answer": _cost_of(answers, budget, answer_model),
+        "judge": _cost_of(judged, budget, judge_model),
     }
     dollars = [part["cost_usd"] for part in parts.values()]
     return {
@@ -247,20 +283,15 @@ def costs(
     }
 
 
-def _asked(verdict: Mapping[str, Any]) -> int:
-    return len(verdict["repeats"]) - int(verdict["failed"]) if verdict["details"] != ["no answer"] else 0
-
-
-def _cost_of(
-    parts: Sequence[Mapping[str, Any]], requests: Sequence[int], budget: Budget, name: str | None
-) -> JsonObject:
+def _cost_of(replies: Sequence[Mapping[str, Any]], budget: Budget, name: str | None) -> JsonObject:
+    # Reply by reply: a price may have tiers.
     price = None if name is None else budget.price(name)
-    known = price is not None or not parts
-    dollars = sum(price.of(Usage(one["input_tokens"], one["output_tokens"])) for one in parts) if price else 0.0
+    known = price is not None or not replies
+    dollars = sum(price.of(Usage(one["input_tokens"], one["output_tokens"])) for one in replies) if price else 0.0
     return {
-        "requests": sum(requests),
-        "cached": sum(number for one, number in zip(parts, requests, strict=True) if one["cached"]),
-        "input_tokens": sum(one["input_tokens"] for one in parts),
-        "output_tokens": sum(one["output_tokens"] for one in parts),
+        "requests": len(replies),
+        "cached": sum(bool(one["cached"]) for one in replies),
+        "input_tokens": sum(one["input_tokens"] for one in replies),
+        "output_tokens": sum(one["output_tokens"] for one in replies),
         "cost_usd": dollars if known else None,
     }

@@ -218,18 +218,17 @@ def compare_command(
 ) -> int:
     """Two runs over the same questions: paired differences with 95 % intervals, per metric and category."""
     from eval.compare import as_json as comparison_as_json
-    from eval.compare import as_text, compare, differences_of
+    from eval.compare import as_text, compare, differences_of, narrowed, unfinished
     from eval.results import load
 
     left, right = load(a), load(b)
-    comparison = compare(left, right, force=force)
-    for difference in differences_of(left, right):
-        say(f"warning: {difference}")
-    text = as_text(left, right, comparison, metric or ())
+    comparison = narrowed(compare(left, right, force=force), metric or ())
+    for warning in [*differences_of(left, right), *unfinished(left, right)]:
+        say(f"warning: {warning}")
     if as_json:
-        write_json(comparison_as_json(comparison))
+        write_json(comparison_as_json(left, right, comparison))
     else:
-        write(text)
+        write(as_text(left, right, comparison, metric or ()))
     return DONE
 
 
@@ -244,11 +243,12 @@ def report_command(
     ] = None,
 ) -> int:
     """Tables in the shape of the paper's Tables 1 to 4 and 7, and plots where matplotlib is installed."""
+    from eval.labels import told_apart
     from eval.report import report
     from eval.report import write as write_report
     from eval.results import load
 
-    results = [load(path) for path in files]
+    results = told_apart([load(path) for path in files], files)
     if out is None:
         write(report(results))
         return DONE

@@ -1,17 +1,16 @@
 """Two result files of the same questions, side by side: paired differences per metric and category."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eval.console import columns
 from eval.errors import EvalError
+from eval.labels import Result, label
 from eval.metrics.compare import Comparison, Paired
 from eval.metrics.compare import compare as compare_rows
 from eval.results import JsonObject
 from eval.scoring import is_score, metric_rows
-from eval.tables import label
-
-Result = Mapping[str, Any]
 
 
 def differences_of(a: Result, b: Result) -> list[str]:
@@ -50,7 +49,38 @@ def compare(a: Result, b: Result, *, force: bool = False) -> Comparison:
     return comparison
 
 
-def as_json(comparison: Comparison) -> JsonObject:
+def narrowed(comparison: Comparison, metrics: Sequence[str]) -> Comparison:
+    """The comparison with these metrics alone; with all that it has where none is named.
+
+    Raises:
+        EvalError: the two do not share one of them.
+    """
+    for name in metrics:
+        if name not in comparison.overall:
+            raise EvalError(f"the two results do not share {name!r:.60}; they share {', '.join(comparison.overall)}")
+    if not metrics:
+        return comparison
+
+    def kept(pairs: Mapping[str, Paired]) -> dict[str, Paired]:
+        return {name: pairs[name] for name in metrics if name in pairs}
+
+    return replace(
+        comparison,
+        overall=kept(comparison.overall),
+        by_category={category: kept(pairs) for category, pairs in comparison.by_category.items()},
+    )
+
+
+def unfinished(a: Result, b: Result) -> list[str]:
+    """Which of the two was ended early: its questions are those that were done."""
+    return [
+        f"{name} ({label(one)}) is not complete: the run was ended early, after {len(one['rows'])} questions"
+        for name, one in (("A", a), ("B", b))
+        if not one["complete"]
+    ]
+
+
+def as_json(a: Result, b: Result, comparison: Comparison) -> JsonObject:
     """The comparison as plain values."""
 
     def plain(pairs: Mapping[str, Paired]) -> JsonObject:
@@ -73,20 +103,15 @@ def as_json(comparison: Comparison) -> JsonObject:
     return {
         "overall": plain(comparison.overall),
         "by_category": {category: plain(pairs) for category, pairs in comparison.by_category.items()},
+        "complete": {"a": a["complete"], "b": b["complete"]},
         "only_a": list(comparison.only_a),
         "only_b": list(comparison.only_b),
     }
 
 
 def as_text(a: Result, b: Result, comparison: Comparison, metrics: Sequence[str] = ()) -> str:
-    """The comparison for people: a table overall, and one per category with the same columns.
-
-    Raises:
-        EvalError: a metric was asked for that the two do not share.
-    """
-    for name in metrics:
-        if name not in comparison.overall:
-            raise EvalError(f"the two results do not share {name!r:.60}; they share {', '.join(comparison.overall)}")
+    """The comparison for people: a table overall, and one per category with the same columns; scores and the time of
+    search unless metrics are named."""
     names = metrics or [name for name in comparison.overall if is_score(name) or name == "search_ms"]
     header = ["", "n", "A", "B", "A − B", "95 % interval", "p", "A wins", "B wins", "ties"]
     parts = [f"A: {label(a)}    B: {label(b)}    {a['configuration']['benchmark']}"]
@@ -100,6 +125,7 @@ def as_text(a: Result, b: Result, comparison: Comparison, metrics: Sequence[str]
         "Intervals: paired bootstrap over questions; p: sign-flip test, two-sided. Wins are higher values; "
         "for times and tokens lower is better."
     )
+    parts += [f"NOTE: {one}." for one in unfinished(a, b)]
     if comparison.only_a or comparison.only_b:
         parts.append(f"Left out: {len(comparison.only_a)} questions of A alone, {len(comparison.only_b)} of B alone.")
     return "\n\n".join(parts)

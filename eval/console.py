@@ -1,5 +1,6 @@
 """What reaches the terminal: results on stdout, messages on stderr; every outcome becomes an exit code and one line."""
 
+import errno
 import json
 import os
 import re
@@ -10,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from eval.errors import EvalError
-from mempp import MemppError
+from eval.errors import FAULTS, EvalError, UsageError
 
 DONE = 0
 AT_FAULT = 1
@@ -19,12 +19,10 @@ AT_FAULT = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130
 
+_OUTPUT_FAULTS = (errno.ENOSPC, errno.EFBIG, errno.EIO)
+
 # What would drive a terminal; texts of benchmarks and replies of models are not trusted.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-class UsageError(EvalError):
-    """The command was given something that it does not take."""
 
 
 class ReaderGoneError(Exception):
@@ -42,15 +40,18 @@ def write(text: str) -> None:
     """Text and a line feed on stdout.
 
     Raises:
-        ReaderGoneError: nobody reads it.
+        ReaderGoneError: nobody reads it; what is written from now on is dropped.
+        EvalError: it cannot be written.
     """
     try:
         sys.stdout.write(_UNSAFE.sub("?", text) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         with suppress(OSError, ValueError):  # what is still buffered must not fail again when Python shuts down
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ReaderGoneError from None
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGoneError from None
+        raise EvalError(f"cannot write to standard output: {error.strerror or error}") from None
 
 
 def write_json(value: Any) -> None:
@@ -79,9 +80,11 @@ def _exit_code(call: Callable[[], int]) -> int:
         return DONE
     except UsageError as error:
         return _tell(error, WRONG_USAGE)
-    except (EvalError, MemppError) as error:
+    except FAULTS as error:
         return _tell(error, AT_FAULT)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OUTPUT_FAULTS:  # Typer's own output, such as that of --help
+            return _tell(EvalError(f"cannot write to standard output: {error.strerror}"), AT_FAULT)
         format_message = getattr(error, "format_message", None)  # Typer's own errors of usage
         if callable(format_message):
             context = getattr(error, "ctx", None)

@@ -1,16 +1,16 @@
 """Grades answers: by a model against gold answers or a rubric, or, for multiple choice, by the letter."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from eval.cases import Case
-from eval.errors import EvalError, RequestFailedError
+from eval.errors import EvalError, ModelRequestError
 from eval.metrics.rubric import rubric_score
-from eval.models.base import JsonSchema, Model, Reply, Request, Usage
 from eval.parsing import letter_of, marks_of, verdict_of
 from eval.prompts import Prompt, load
+from mempp.llm import JsonSchema, Model, Reply, Request, Usage
 
 KINDS = ("binary", "rubric", "longmemeval", "choice")
 
@@ -50,17 +50,26 @@ class Verdict:
     """One score for each time that the judge was asked; what could not be read, or failed, is 0."""
     marks: tuple[tuple[float, ...], ...] = ()
     """Of a rubric: for each repeat the mark of each facet, 0 where none could be read."""
-    usage: Usage = field(default_factory=Usage)
+    replies: tuple[Reply, ...] = ()
+    """What the judge said, each time that it said something."""
     unparsed: int = 0
     """Repeats in which the grade, or that of some facet, could not be read."""
     failed: int = 0
     """Repeats in which the request failed; they are not cached and can be made again."""
-    cached: bool = False
-    """Whether every reply came from the cache."""
     error: str | None = None
     """What failed first, or what could not be read."""
     details: tuple[str, ...] = ()
     """The judge's reason, for each repeat."""
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all replies."""
+        return sum((reply.usage for reply in self.replies), Usage())
+
+    @property
+    def cached(self) -> bool:
+        """Whether every reply came from the cache."""
+        return bool(self.replies) and not self.failed and all(reply.cached for reply in self.replies)
 
 
 class Judge(Protocol):
@@ -80,7 +89,7 @@ class Judge(Protocol):
         """Returns the verdict on an answer.
 
         Raises:
-            CostLimitReached: a request might exceed `--max-cost`.
+            CostLimitError: a request might exceed `--max-cost`.
             ModelError: no request to the judge can succeed (key, model, address or account are refused).
             EvalError: the question has nothing that it could be graded by.
         """
@@ -202,7 +211,7 @@ class ModelJudge:
             request = Request(system=system, prompt=prompt, max_tokens=self.max_tokens, schema=schema, repeat=repeat)
             try:
                 reply = self.model.ask(request)
-            except RequestFailedError as error:
+            except ModelRequestError as error:
                 failures.append(str(error))
                 grades.append(_Grade(0.0, (0.0,) * len(case.rubric) if role == "rubric" else (), True, ""))
                 continue
@@ -216,10 +225,9 @@ class ModelJudge:
             score=sum(grade.score for grade in grades) / len(grades),
             repeats=tuple(grade.score for grade in grades),
             marks=tuple(grade.marks for grade in grades) if role == "rubric" else (),
-            usage=sum((reply.usage for reply in replies), Usage()),
+            replies=tuple(replies),
             unparsed=len(unread),
             failed=len(failures),
-            cached=bool(replies) and not failures and all(reply.cached for reply in replies),
             error=problem,
             details=tuple(grade.reason for grade in grades),
         )
@@ -264,12 +272,13 @@ def _marks_schema(count: int) -> JsonSchema:
 
 
 def _binary_grade(reply: Reply) -> _Grade:
-    correct, reason = verdict_of(reply.text) if reply.stopped != "refusal" else (None, reply.text)
+    # What was cut off, or declined, is no verdict, whatever its words.
+    correct, reason = verdict_of(reply.text) if reply.stopped == "end" else (None, reply.text)
     return _Grade(float(bool(correct)), (), correct is not None, reason)
 
 
 def _rubric_grade(case: Case, reply: Reply) -> _Grade:
-    text = reply.text if reply.stopped != "refusal" else ""
+    text = reply.text if reply.stopped == "end" else ""
     marks, reason = marks_of(text, len(case.rubric))
     read = tuple(mark if mark is not None else 0.0 for mark in marks)
     return _Grade(rubric_score(case.rubric, read), read, None not in marks, reason or reply.text)

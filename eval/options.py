@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eval.console import UsageError
+from eval.errors import UsageError
 
 Benchmark = Annotated[
     str,
@@ -94,7 +94,10 @@ JudgePrompt = Annotated[
 MaxCost = Annotated[
     float | None,
     typer.Option(
-        "--max-cost", metavar="USD", help="Stop before this command's requests cost more.", show_default=False
+        "--max-cost",
+        metavar="USD",
+        help="Stop before this command's requests to models cost more; embeddings do not count.",
+        show_default=False,
     ),
 ]
 Prices = Annotated[
@@ -107,7 +110,8 @@ Prices = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for a model's reply.")
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long an attempt to get a model's reply may take."),
 ]
 Retries = Annotated[
     int, typer.Option("--retries", metavar="N", min=0, help="How often the SDK repeats a request that failed.")
@@ -147,7 +151,9 @@ Out = Annotated[
     typer.Option("--out", metavar="FILE", help="The result file (JSON); several runs add names.", show_default=False),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run with this --out stopped.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the results of another configuration in --out.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Begin anew, and replace what --out holds when the run is complete.")
+]
 KeepEvidence = Annotated[bool, typer.Option("--keep-evidence", help="Keep the evidence texts in the result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]

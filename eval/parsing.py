@@ -5,13 +5,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_VERDICT = re.compile(r"\b(not\s+correct|incorrect|correct|wrong)\b", re.IGNORECASE)
+# Marks that models put around a word. Braces and commas are none: they show an object that broke off.
+_MARKS = r"[\s*_`\"'.!:()-]*"
+_BARE_VERDICT = re.compile(
+    rf"{_MARKS}(?:(?:final\s+)?verdict{_MARKS}(?:is{_MARKS})?)?(correct|incorrect|wrong){_MARKS}", re.IGNORECASE
+)
+_VERDICTS = {"CORRECT": True, "WRONG": False, "INCORRECT": False}
+
+# What stands before and after a value inside an object: a key, and another key or the end of the object.
+_INSIDE_BEFORE = re.compile(r"\"\s*:\s*\[?\s*\Z")
+_INSIDE_AFTER = re.compile(r"\s*\]?\s*(?:,\s*\"|\})")
+_NEAR = 100
 
 
 def json_object(text: str) -> dict[str, Any] | None:
     """Returns the one JSON object in a text, with or without words or a code fence around it; None if there is none.
 
-    Of several objects the last one counts: models that think aloud end with their result.
+    Of several objects the last one counts: models that think aloud end with their result. An object inside one that is
+    broken is none: what it stood for there cannot be told.
     """
     decoder = json.JSONDecoder()
     found: dict[str, Any] | None = None
@@ -25,19 +36,24 @@ def json_object(text: str) -> dict[str, Any] | None:
         except RecursionError:  # thousands of braces; trying each would take long
             break
         if isinstance(value, dict):
+            if _INSIDE_BEFORE.search(text, max(0, start - _NEAR), start) or _INSIDE_AFTER.match(text, end):
+                return None
             found = value
         start = text.find("{", end)
     return found
 
 
 def verdict_of(text: str) -> tuple[bool | None, str]:
-    """Returns (whether the judge said CORRECT, its reason); (None, …) where it did not say one of CORRECT and WRONG."""
+    """Returns (whether the judge said CORRECT, its reason); (None, …) where it did not say one of CORRECT and WRONG.
+
+    Takes {"verdict": "CORRECT", …}, or the bare word. A sentence is not read: "it does not match the correct answer"
+    says CORRECT as little as "partially correct" does.
+    """
     found = json_object(text)
-    if found is not None and "verdict" in found:
-        word, reason = str(found["verdict"]).strip().upper(), str(found.get("reason", ""))
-        return {"CORRECT": True, "WRONG": False, "INCORRECT": False}.get(word), reason
-    said = {match.lower() == "correct" for match in _VERDICT.findall(text)}
-    return (said.pop() if len(said) == 1 else None), text.strip()
+    if found is not None:
+        return _VERDICTS.get(str(found.get("verdict")).strip().upper()), str(found.get("reason", ""))
+    bare = _BARE_VERDICT.fullmatch(text)
+    return (None if bare is None else _VERDICTS[bare[1].upper()]), text.strip()
 
 
 def marks_of(text: str, count: int) -> tuple[list[float | None], str]:

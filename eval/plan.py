@@ -8,14 +8,15 @@ from pathlib import Path
 import mempp
 from eval.asking import Asker, ModelOptions
 from eval.cases import Dataset
-from eval.console import AT_FAULT, DONE, INTERRUPTED, UsageError, say, write, write_json
+from eval.console import AT_FAULT, DONE, INTERRUPTED, ReaderGoneError, say, write, write_json
 from eval.datasets import dataset as dataset_named
-from eval.errors import EvalError, SystemUnavailableError
+from eval.errors import EvalError, SystemUnavailableError, UsageError
 from eval.options import pairs
-from eval.results import JsonObject, digest_of_files, failed
+from eval.results import JsonObject, checked_out, digest_of_files, failed
 from eval.run import Outcome, Plan, run
 from eval.scoring import BUDGETS, RECALL_KS
 from eval.selection import Selection, choose
+from eval.summing import all_failed
 from eval.systems import system as system_named
 from eval.systems.base import Options, System
 from eval.tables import side_by_side, summary_text
@@ -91,7 +92,7 @@ def prepared(arguments: Arguments) -> Plan:
     chosen_dataset = dataset_named(arguments.benchmark)
     options = pairs(arguments.dataset_options, "--option")
     selection = Selection(arguments.limit, arguments.fraction, arguments.seed)
-    out = arguments.out
+    out = None if arguments.out is None else checked_out(arguments.out)
     if out is None and arguments.models.answer_model is not None:
         out = Path(f"eval-{chosen_dataset.name}.json")  # what was paid for is kept
         say(f"the result is kept in {out}; --out takes another name")
@@ -122,15 +123,10 @@ def prepared(arguments: Arguments) -> Plan:
 def _asking(arguments: Arguments, dataset: Dataset, budgets: Sequence[int], out: Path | None) -> Asker | None:
     models = arguments.models
     if models.answer_model is None:
-        needing = {
-            "--judge-model": models.judge_model,
-            "--answer-prompt": models.answer_prompt,
-            "--judge-prompt": models.judge_prompt,
-            "--max-cost": models.max_cost,
-        }
-        for option, value in needing.items():
-            if value is not None:
-                raise UsageError(f"{option} needs --answer-model; without it a run is recall only")
+        for one in fields(ModelOptions):
+            if getattr(models, one.name) != one.default:
+                option = one.name.replace("_", "-")
+                raise UsageError(f"--{option} needs --answer-model; without it a run is recall only")
         return None
     if arguments.recall_only:
         raise UsageError("--recall-only and --answer-model contradict each other; give one of them")
@@ -146,7 +142,7 @@ def run_all(plan: Plan, turns: Sequence[Turn], *, as_json: bool) -> int:
     """One run after the other, each printed when it is done, and all side by side in the end; returns the exit code."""
     results: list[JsonObject] = []
     code = DONE
-    for turn in turns:
+    for place, turn in enumerate(turns, start=1):
         own = replace(plan, study=turn.study, variant=turn.variant, ks=turn.ks)
         if plan.out is not None and len(turns) > 1:
             own = replace(own, out=plan.out.with_name(f"{plan.out.stem}.{turn.slug}{plan.out.suffix or '.json'}"))
@@ -158,9 +154,11 @@ def run_all(plan: Plan, turns: Sequence[Turn], *, as_json: bool) -> int:
             say(f"left out: {error}")
             continue
         results.append(outcome.result)
-        if not as_json:
-            write(summary_text(outcome.result) + "\n")
+        read = as_json or _shown(summary_text(outcome.result) + "\n")
         code = max(code, _told(outcome, own))
+        if not read and plan.out is None and place < len(turns):
+            say(f"nobody reads the output, and without --out nothing is kept: {len(turns) - place} runs are left out")
+            return AT_FAULT
         if outcome.ended_by is not None:
             break
     if not results:
@@ -169,15 +167,27 @@ def run_all(plan: Plan, turns: Sequence[Turn], *, as_json: bool) -> int:
         brief = [{name: value for name, value in one.items() if name not in ("rows", "ingest")} for one in results]
         write_json(brief[0] if len(turns) == 1 else brief)
     elif len(results) > 1:
-        write(side_by_side(results))
+        _shown(side_by_side(results))
     return code
+
+
+def _shown(text: str) -> bool:
+    """Whether somebody read it. Runs whose results are kept go on without a reader."""
+    try:
+        write(text)
+    except ReaderGoneError:
+        return False
+    return True
 
 
 def _told(outcome: Outcome, plan: Plan) -> int:
     counts = outcome.result["counts"]
-    kept = "" if plan.out is None else f"; kept in {plan.out}"
     if outcome.ended_by is not None:
-        on = "" if plan.out is None else ", --resume goes on"
+        kept, on = "", ""
+        if outcome.kept_in is not None:
+            kept, on = f"; kept in {outcome.kept_in}", ", --resume goes on"
+            if outcome.kept_in != plan.out:
+                on = f", --resume --overwrite goes on; {plan.out} holds the complete run of before"
         said = f": {outcome.ended_by}" if str(outcome.ended_by) else ""
         what = "interrupted" if isinstance(outcome.ended_by, KeyboardInterrupt) else f"ended early{said}"
         say(f"{what}; {counts['questions']} of {len(plan.chosen)} questions are done{kept}{on}")
@@ -187,6 +197,9 @@ def _told(outcome: Outcome, plan: Plan) -> int:
     again = sum(failed(row) for row in outcome.result["rows"])
     if again and plan.out is not None:
         say(f"{again} questions failed; the same command with --resume asks those again")
+    if (why := all_failed(outcome.result["rows"])) is not None:
+        say(why)
+        return AT_FAULT
     return AT_FAULT if counts["retrieval_errors"] else DONE
 
 
@@ -215,10 +228,15 @@ def for_each(names: Sequence[str], arguments: Arguments) -> list[Turn]:
         turns.append(Turn(system, slug(system.name)))
     if not turns:
         raise EvalError("none of these systems can be used here")
+    if len({turn.slug for turn in turns}) < len(turns):
+        raise UsageError(f"two of {', '.join(names)} are one system, and would be one result; leave one out")
+    if arguments.encoder not in ("minilm", "none") and WITHOUT_ENCODER.issuperset(names):
+        raise UsageError(f"--encoder {arguments.encoder}: {' and '.join(names)} use none; leave it out")
     return turns
 
 
 MEMPP_SYSTEMS = frozenset(("mempp", "lexical", "vector"))
+WITHOUT_ENCODER = frozenset(("lexical", "full-context"))
 
 
 def options_for(name: str, options: Options, *, others: Set[str]) -> Options:

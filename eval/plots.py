@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import EvalError
-from eval.tables import Result, categories, category_name, label
+from eval.labels import Result, answered_by, names_with_models
+from eval.tables import categories, category_name
 
 _SIZE = (8.0, 4.5)
 
@@ -45,7 +46,7 @@ def _by_category(results: Sequence[Result], name: str) -> Any:
     figure, axes = _empty()
     order = categories(results)
     width = 0.8 / len(results)
-    for place, result in enumerate(results):
+    for place, (method, result) in enumerate(zip(names_with_models(results), results, strict=True)):
         groups = [result["summary"]["by_category"].get(one, {}) for one in order] + [result["summary"]["overall"]]
         bounds = [result["intervals"]["by_category"].get(one, {}) for one in order] + [result["intervals"]["overall"]]
         at, heights, below, above = [], [], [], []
@@ -55,29 +56,30 @@ def _by_category(results: Sequence[Result], name: str) -> Any:
                 heights.append(means[name])
                 below.append(max(0.0, means[name] - interval[name]["low"]))
                 above.append(max(0.0, interval[name]["high"] - means[name]))
-        axes.bar(at, heights, width, yerr=[below, above], capsize=2, label=label(result), error_kw={"linewidth": 0.8})
-    axes.set_xticks(range(len(order) + 1), [*(category_name(results[0], one) for one in order), "Overall"])
+        axes.bar(at, heights, width, yerr=[below, above], capsize=2, label=_plain(method), error_kw={"linewidth": 0.8})
+    shown = [*(category_name(results[0], one) for one in order), "Overall"]
+    axes.set_xticks(range(len(shown)), list(map(_plain, shown)))
     axes.tick_params(axis="x", labelrotation=20, labelsize=8)
     axes.set_ylim(0, 1.02)
     axes.set_ylabel(f"{name} (95 % interval)")
-    axes.set_title(f"{results[0]['data']['title']}: {name} per category")
+    axes.set_title(_plain(f"{results[0]['data']['title']}: {name} per category"))
     _legend(axes)
     return figure
 
 
 def _over_budget(results: Sequence[Result]) -> Any:
     figure, axes = _empty()
-    for result in results:
+    for method, result in zip(names_with_models(results), results, strict=True):
         means, bounds = result["summary"]["overall"], result["intervals"]["overall"]
         budgets = _budgets(result)
         names = [f"coverage@{budget}" for budget in budgets]
-        axes.plot(budgets, [means[name] for name in names], marker="o", label=label(result))
+        axes.plot(budgets, [means[name] for name in names], marker="o", label=_plain(method))
         low, high = ([bounds[name][edge] for name in names] for edge in ("low", "high"))
         axes.fill_between(budgets, low, high, alpha=0.12)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("characters of evidence")
     axes.set_ylabel("coverage of gold evidence (95 % interval)")
-    axes.set_title(f"{results[0]['data']['title']}: coverage over budget")
+    axes.set_title(_plain(f"{results[0]['data']['title']}: coverage over budget"))
     _legend(axes)
     return figure
 
@@ -92,8 +94,7 @@ def _over_k(results: Sequence[Result]) -> Any:
         value = result["summary"]["overall"].get(name)
         if value is None:
             continue
-        models = result["configuration"]["models"]
-        model = "recall only" if models is None else str(models["answer"]["model"])
+        model = answered_by(result) or "recall only"
         variant = str(result["configuration"]["variant"])
         if variant.startswith("k="):
             lines[model][int(variant[2:])] = value
@@ -101,13 +102,13 @@ def _over_k(results: Sequence[Result]) -> Any:
             level[f"{variant} ({model})"] = value
     for model, points in lines.items():
         ks = sorted(points)
-        axes.plot(ks, [points[k] for k in ks], marker="o", label=model)
+        axes.plot(ks, [points[k] for k in ks], marker="o", label=_plain(model))
     for title, value in level.items():
-        axes.axhline(value, linestyle="--", linewidth=1, color="grey", label=title)
+        axes.axhline(value, linestyle="--", linewidth=1, color="grey", label=_plain(title))
     axes.set_xlim(left=0)
     axes.set_xlabel("k, retrieved rows")
     axes.set_ylabel(name)
-    axes.set_title(f"{results[0]['data']['title']}: {name} over k")
+    axes.set_title(_plain(f"{results[0]['data']['title']}: {name} over k"))
     if lines or level:
         _legend(axes)
     return figure
@@ -136,6 +137,11 @@ def _empty() -> tuple[Any, Any]:
     figure = Figure(figsize=_SIZE, layout="tight")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
+
+
+def _plain(text: str) -> str:
+    """A text of the data for matplotlib, which takes what stands between dollar signs for a formula."""
+    return text.replace("$", r"\$")
 
 
 def _legend(axes: Any) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from eval.asking import Grader, ModelOptions, case_of, costs
-from eval.console import DONE, INTERRUPTED, UsageError, say, write, write_json
-from eval.errors import EvalError
+from eval.console import AT_FAULT, DONE, INTERRUPTED, say, write, write_json
+from eval.errors import FAULTS, EvalError, UsageError
 from eval.interrupts import Interrupts
 from eval.pool import Pool
 from eval.progress import Meter
-from eval.results import JsonObject, digest, load, versions, write_atomically
+from eval.results import JsonObject, checked_out, digest, load, versions, write_atomically
 from eval.run import SECONDS_TO_FINISH
-from eval.summing import figures
+from eval.summing import all_failed, figures
 from eval.tables import summary_text
 
 
@@ -41,13 +41,15 @@ def rejudge(
     kind = str((configuration["models"].get("judge") or {}).get("kind") or _kind_of(configuration["benchmark"]))
     if kind != "choice" and models.judge_model is None:
         raise UsageError("--judge-model is missing")
-    target = file.with_name(f"{file.stem}.rejudged{file.suffix}") if out is None else out
+    target = file.with_name(f"{file.stem}.rejudged{file.suffix}") if out is None else checked_out(out)
     if target.exists() and not overwrite:
         raise EvalError(f"{target} is there already; give another --out, or --overwrite")
     if models.cache is None:
         models = replace(models, cache=target.parent / "eval-replies")
     budget = models.budget()
     grader = Grader(kind, models, budget)
+    answer_model = str(configuration["models"]["answer"]["model"])
+    models.check_prices([name for name in (answer_model, grader.model_name) if name is not None])
 
     def graded(row: JsonObject) -> JsonObject:
         verdict, scores = grader.grade(case_of(row), row["answer"])
@@ -68,11 +70,10 @@ def rejudge(
             pool.stop(SECONDS_TO_FINISH)
             say("interrupted; nothing is written, and the verdicts so far are cached: the same command goes on")
             return INTERRUPTED
-        except EvalError:
+        except FAULTS:
             pool.stop(SECONDS_TO_FINISH)
             raise
     judged = _again(result, list(rows.values()), grader)
-    answer_model = str(configuration["models"]["answer"]["model"])
     judged["usage"] = costs(list(rows.values()), budget, answer_model, grader.model_name)
     write_atomically(target, judged)
     if as_json:
@@ -80,6 +81,9 @@ def rejudge(
     else:
         write(summary_text(judged) + "\n")
     say(f"result written to {target}")
+    if (why := all_failed(judged["rows"])) is not None:
+        say(f"{why}; the same command with --overwrite asks again")
+        return AT_FAULT
     return DONE
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from eval.ablate import ABLATIONS, FULL
 from eval.errors import EvalError
+from eval.labels import NOT_COMPLETE, Result, answered_by, check_studies, label, named, names_with_models
 from eval.progress import duration
 from eval.scoring import is_score
-from eval.tables import Result, categories, category_name, label, markdown, number, percent, size
+from eval.tables import categories, category_name, markdown, number, percent, size
 
-NOT_COMPLETE = " †"
 CHARACTERS_PER_TOKEN = 4
 
 
@@ -19,8 +19,9 @@ def report(results: Sequence[Result]) -> str:
     """The report as Markdown.
 
     Raises:
-        EvalError: results of one benchmark are over different data.
+        EvalError: results of one benchmark are over different data, or those of one study are not of one.
     """
+    check_studies(results)
     results = sorted(results, key=_place)
     by_benchmark: dict[str, list[Result]] = defaultdict(list)
     for result in results:
@@ -54,17 +55,6 @@ def _place(result: Result) -> tuple[int, int]:
     return 0, 0
 
 
-def named(result: Result) -> str:
-    """The label of a run, marked where it is not complete."""
-    return label(result) + ("" if result["complete"] else NOT_COMPLETE)
-
-
-def answered_by(result: Result) -> str | None:
-    """The answering model, or None for recall only."""
-    models = result["configuration"]["models"]
-    return None if models is None else str(models["answer"]["model"])
-
-
 def _check_same(benchmark: str, results: Sequence[Result]) -> None:
     if len({result["data"]["sha256"] for result in results}) > 1:
         raise EvalError(f"the results on {benchmark} are over different data; report each kind apart")
@@ -77,12 +67,12 @@ def _about(results: Sequence[Result]) -> str:
         f"{' / '.join(map(str, asked))} of {first['configuration']['selection']['of']} questions, "
         f"data SHA-256 `{first['data']['sha256'][:16]}…`."
     ]
-    for result in results:
+    for name, result in zip(names_with_models(results), results, strict=True):
         versions = result["versions"]
         notes = "; ".join(result["notes"])
         configuration = result["configuration_digest"][:12]
         lines.append(
-            f"- **{named(result)}**: mempp {versions.get('mempp', '?')}, configuration `{configuration}…`"
+            f"- **{name}**: mempp {versions.get('mempp', '?')}, configuration `{configuration}…`"
             + (f". {notes}." if notes else ".")
         )
     return "\n".join([lines[0], "", *lines[1:]])
@@ -145,13 +135,13 @@ def retrieval_table(results: Sequence[Result]) -> str:
     names = list(dict.fromkeys(name for result in results for name in result["summary"]["overall"]))
     names = [name for name in names if _is_retrieval(name)]
     lines = []
-    for result in results:
+    for method, result in zip(names_with_models(results), results, strict=True):
         means, bounds = result["summary"]["overall"], result["intervals"]["overall"]
         cells = [
             f"{means[name]:.3f} [{bounds[name]['low']:.3f}, {bounds[name]['high']:.3f}]" if name in means else "–"
             for name in names
         ]
-        lines.append([named(result), *cells])
+        lines.append([method, *cells])
     return markdown(["Method", *names], lines)
 
 
@@ -163,11 +153,11 @@ def category_tables(results: Sequence[Result]) -> list[str]:
     for name in headline(present):
         lines = [
             [
-                named(result),
+                method,
                 *(number(name, result["summary"]["by_category"].get(one, {}).get(name)) for one in order),
                 number(name, result["summary"]["overall"].get(name)),
             ]
-            for result in results
+            for method, result in zip(names_with_models(results), results, strict=True)
         ]
         counts = results[0]["questions"]
         shown = [f"{category_name(results[0], one)} ({counts.get(one, 0)})" for one in order]
@@ -198,12 +188,12 @@ def cost_table(results: Sequence[Result]) -> str:
         "Cost (list price)",
     ]
     lines = []
-    for result in results:
+    for method, result in zip(names_with_models(results), results, strict=True):
         ingest, usage = result["ingest_total"], result["usage"]
         answer, judge = (usage or {}).get("answer"), (usage or {}).get("judge")
         lines.append(
             [
-                named(result),
+                method,
                 _times(result, "search_ms"),
                 _times(result, "answer_ms"),
                 f"{ingest['documents']:,} documents, {duration(ingest['seconds'])}",
@@ -217,30 +207,37 @@ def cost_table(results: Sequence[Result]) -> str:
 
 
 def ablation_tables(results: Sequence[Result]) -> list[str]:
-    """Table 4: a line per variant, a column per benchmark, the change from the full system in parentheses."""
-    benchmarks = list(dict.fromkeys(result["configuration"]["benchmark"] for result in results))
+    """Table 4: a line per variant, a column per benchmark and answering model, the change from the full system in
+    parentheses."""
+    columns = list(dict.fromkeys(map(_column, results)))
+    models = {benchmark: [model for other, model in columns if other == benchmark] for benchmark, _ in columns}
+    titles = [f"{one}, {model or 'recall only'}" if len(models[one]) > 1 else one for one, model in columns]
     variants = list(dict.fromkeys(label(result) for result in results))
-    found = {(label(result), result["configuration"]["benchmark"]): result for result in results}
+    found = {(label(result), _column(result)): result for result in results}
     present = {name for result in results for name in result["summary"]["overall"]}
     parts = []
     for name in [*(["judge"] if "judge" in present else []), *headline(present)]:
         lines = []
         for variant in variants:
             cells = []
-            for benchmark in benchmarks:
-                value = _value(found.get((variant, benchmark)), name)
-                full = _value(found.get((FULL, benchmark)), name)
+            for column in columns:
+                value = _value(found.get((variant, column)), name)
+                full = _value(found.get((FULL, column)), name)
                 if value is None:
                     cells.append("–")
                 elif variant == FULL or full is None:
                     cells.append(percent(value))
                 else:
                     cells.append(f"{percent(value)} ({100 * (value - full):+.1f})")
-            incomplete = any(not found[variant, one]["complete"] for one in benchmarks if (variant, one) in found)
+            incomplete = any(not found[variant, one]["complete"] for one in columns if (variant, one) in found)
             lines.append([variant + (NOT_COMPLETE if incomplete else ""), *cells])
         parts += [f"`{name}`, 0 to 100; in parentheses the change from {FULL}:"]
-        parts.append(markdown(["Variant", *benchmarks], lines))
+        parts.append(markdown(["Variant", *titles], lines))
     return parts
+
+
+def _column(result: Result) -> tuple[str, str | None]:
+    return result["configuration"]["benchmark"], answered_by(result)
 
 
 def sweep_table(results: Sequence[Result]) -> str:

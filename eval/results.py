@@ -7,6 +7,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +15,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import mempp
-from eval.errors import EvalError
+from eval.errors import EvalError, UsageError
+from eval.result_form import INGEST, ROW, FormError, check, check_result, parsed
 
 FORMAT = "mempp-eval/1"
 JsonObject = dict[str, Any]
@@ -115,7 +117,7 @@ def load(path: Path) -> JsonObject:
         EvalError: it is missing, damaged, or of another format.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parsed(path.read_bytes())
     except OSError as error:
         raise EvalError(f"cannot read {path}: {error.strerror or error}") from None
     except ValueError as error:
@@ -124,6 +126,10 @@ def load(path: Path) -> JsonObject:
         raise EvalError(f"{path} is no result file of `python -m eval run`")
     if value.get("format") != FORMAT:
         raise EvalError(f"{path} is of the format {value.get('format')!r:.60}; this version reads {FORMAT!r}")
+    try:
+        check_result(value)
+    except FormError as error:
+        raise EvalError(f"{path} is damaged or was edited: {error}; take it from a copy, or run again") from None
     return value
 
 
@@ -141,6 +147,9 @@ class RowsFile:
     Every line is handed to the operating system as soon as it is made, so a killed process loses none. Only one
     process writes it at a time.
     """
+
+    complete_before = False
+    """Whether the result file, when this began, held a complete run."""
 
     def __init__(self, out: Path, configuration_digest: str) -> None:
         self.path = rows_path(out)
@@ -171,35 +180,46 @@ class RowsFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        # What a full disk did not take would fail once more when it is closed.
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            if not self.path.stat().st_size:  # nothing was begun
+                self.path.unlink()
 
     def begin(self, out: Path, *, resume: bool, overwrite: bool) -> Kept:
         """Make the file ready, and give back what is kept of an earlier run.
 
-        Without `resume` nothing is kept, and the results of another configuration are not overwritten unless asked.
+        What is there already, complete or not, stays unless `resume` goes on from it or `overwrite` begins anew. With
+        both, a run that was begun with `overwrite` goes on from its rows.
 
         Raises:
-            EvalError: the files here are of another configuration.
+            EvalError: something is there already; or `resume`, and it is of another configuration, or damaged.
         """
-        kept, head = self._read()
-        result = load(out) if out.exists() and (resume or not overwrite) else None
-        ours = self._head["configuration_digest"]
-        for name, theirs in (
-            (self.path, head and head.get("configuration_digest")),
-            (out, result and result.get("configuration_digest")),
-        ):
-            if theirs is None or theirs == ours:
-                continue
-            if resume:
-                raise EvalError(
-                    f"{name} is of another configuration, so this run cannot go on from it; "
-                    "give the same arguments (data and versions included), or begin anew without --resume"
-                )
-            if not overwrite:
-                raise EvalError(f"{name} holds a run of another configuration; give another --out, or --overwrite")
-        if not resume:
+        result = _result_there(out, overwrite=overwrite)
+        self.complete_before = result is not None and bool(result["complete"])
+        if overwrite and not resume:
             self._rewrite([])
             return Kept()
+        ours = self._head["configuration_digest"]
+        kept, theirs = self._read()
+        if not resume:
+            if result is None and not kept.rows:
+                self._rewrite([])
+                return kept
+            there, done = (self.path, "an unfinished") if result is None else (out, "a")
+            raise EvalError(
+                f"{there} holds {done} run already; --resume goes on from it, --overwrite begins anew, and another "
+                "--out leaves it as it is"
+            )
+        if overwrite:
+            result = None
+        for name, other in ((self.path, theirs), (out, result and result["configuration_digest"])):
+            if other is not None and other != ours:
+                raise EvalError(
+                    f"{name} is of another configuration, so this run cannot go on from it; "
+                    "give the same arguments (data and versions included), or --overwrite in place of --resume"
+                )
         if result is not None:
             rows = {row["id"]: row for row in result["rows"]}
             kept = Kept(rows | kept.rows, {one["collection"]: one for one in result["ingest"]} | kept.ingest)
@@ -240,22 +260,67 @@ class RowsFile:
         except OSError as error:
             raise EvalError(f"cannot write {self.path}: {error.strerror or error}") from None
 
-    def _read(self) -> tuple[Kept, JsonObject | None]:
+    def _read(self) -> tuple[Kept, str | None]:
+        """What is kept, and the digest of its configuration; None for a file that holds nothing yet."""
         kept, head = Kept(), None
-        for number, line in enumerate(self.path.read_bytes().split(b"\n")):
+        # A kill may tear the last line only, and the first is written whole, with the file's name.
+        *lines, last = self.path.read_bytes().split(b"\n")
+        if lines and _whole(last):
+            lines.append(last)
+        elif last and not lines:
+            raise self._damaged(1, "it is not whole")
+        for number, line in enumerate(lines, start=1):
             try:
-                value = json.loads(line)
-            except ValueError:
-                continue  # the end of the file, or a line that a kill tore
-            if not isinstance(value, dict):
-                continue
-            if number == 0:
-                head = value
-            elif "row" in value:
-                kept.rows[value["row"]["id"]] = value["row"]
-            elif "ingest" in value:
-                kept.ingest[value["ingest"]["collection"]] = value["ingest"]
-        return (kept if head is not None else Kept()), head  # rows without a head may be of any configuration
+                value = parsed(line)
+                if number == 1:
+                    check(value, {"configuration_digest": str, "format": str})
+                    head = str(value["configuration_digest"])
+                elif isinstance(value, dict) and "row" in value:
+                    check(value, {"row": ROW})
+                    kept.rows[value["row"]["id"]] = value["row"]
+                else:
+                    check(value, {"ingest": INGEST})
+                    kept.ingest[value["ingest"]["collection"]] = value["ingest"]
+            except (ValueError, FormError) as error:
+                raise self._damaged(number, str(error)) from None
+        return kept, head
+
+    def _damaged(self, line: int, why: str) -> EvalError:
+        what = "which tells of what run it is" if line == 1 else "a finished question"
+        return EvalError(
+            f"{self.path}:{line}, {what}, is damaged: {why}; mend the line"
+            + (", or begin anew with --overwrite" if line == 1 else " or take it out, and its question is asked again")
+        )
+
+
+def _whole(line: bytes) -> bool:
+    try:
+        return bool(line) and isinstance(parsed(line), dict)
+    except ValueError:
+        return False
+
+
+def _result_there(out: Path, *, overwrite: bool) -> JsonObject | None:
+    """The result file, if there is one. One that cannot be read may only be overwritten."""
+    if not out.exists():
+        return None
+    try:
+        return load(out)
+    except EvalError:
+        if overwrite:
+            return None
+        raise
+
+
+def checked_out(out: Path) -> Path:
+    """The path of a file that is to be written.
+
+    Raises:
+        UsageError: it names no file.
+    """
+    if not out.name or out.name == ".." or out.is_dir():
+        raise UsageError(f"--out is {str(out)!r}, which is a folder; give the name of a file")
+    return out
 
 
 def rows_path(out: Path) -> Path:

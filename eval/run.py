@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from eval.cases import Case, Collection, Dataset
 from eval.console import say
-from eval.errors import CostLimitReached, EvalError, ModelError, SystemUnavailableError
+from eval.errors import FAULTS, CostLimitError, EvalError, ModelError, SystemUnavailableError
 from eval.interrupts import Interrupts
 from eval.pool import Pool
 from eval.progress import Meter
@@ -28,7 +28,7 @@ SECONDS_TO_FINISH = 15.0
 """How long an interrupted run waits for the replies that are under way."""
 BLOCK = 256
 """Questions that are retrieved before they are answered; bounds the evidence held in memory."""
-_ENDS_THE_RUN = (SystemUnavailableError, ModelError, CostLimitReached)
+_ENDS_THE_RUN = (SystemUnavailableError, ModelError, CostLimitError)
 """What would meet every further question too; anything else fails one question or collection."""
 
 
@@ -82,6 +82,8 @@ class Outcome:
     result: JsonObject
     ended_by: BaseException | None = None
     """What ended it early: an interrupt, a limit, a model that cannot be asked."""
+    kept_in: Path | None = None
+    """The result file; or the rows file, where a complete result of before was not replaced by a partial one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ def run(plan: Plan, system: System) -> Outcome:
             "mempp": installed.get("mempp"),
             "configuration": configuration,
             "data": plan.data_digest["sha256"],
+            # Decides no figure, but rows with and without their evidence do not belong into one file.
+            **({"keep_evidence": True} if plan.keep_evidence else {}),
         }
     )
     with ExitStack() as stack:
@@ -157,9 +161,9 @@ def run(plan: Plan, system: System) -> Outcome:
         ended_by: BaseException | None = None
         try:
             running.all()
-        except (KeyboardInterrupt, EvalError) as error:
+        except (KeyboardInterrupt, *FAULTS) as error:
             ended_by = error
-            if isinstance(error, EvalError) and not isinstance(error, CostLimitReached) and not running.rows:
+            if isinstance(error, FAULTS) and not isinstance(error, CostLimitError) and not running.rows:
                 raise  # nothing was done: there is no result to keep
         with interrupts.held():
             complete = len(running.rows) == len(plan.chosen)
@@ -175,11 +179,15 @@ def run(plan: Plan, system: System) -> Outcome:
                 installed=installed,
                 costs=None if plan.asking is None else plan.asking.costs(list(running.rows.values())),
             )
-            if plan.out is not None:
-                write_atomically(plan.out, result)
-                if complete and file is not None:
+            kept_in = plan.out
+            if plan.out is not None and file is not None:
+                if complete or not file.complete_before:
+                    write_atomically(plan.out, result)
+                else:
+                    kept_in = file.path
+                if complete:
                     file.remove()
-    return Outcome(result, ended_by)
+    return Outcome(result, ended_by, kept_in)
 
 
 def _notes(plan: Plan, system: System) -> list[str]:
@@ -214,7 +222,7 @@ class _Run:
             try:
                 self._collections()
                 self._take(leave=0)
-            except (KeyboardInterrupt, EvalError) as error:
+            except (KeyboardInterrupt, *FAULTS) as error:
                 self._wind_up(asked_to=isinstance(error, KeyboardInterrupt))
                 raise
 

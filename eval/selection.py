@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.cases import Dataset
-from eval.console import UsageError
-from eval.errors import DatasetError
+from eval.errors import DatasetError, UsageError
 
 
 @dataclass(frozen=True, slots=True)

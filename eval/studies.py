@@ -6,7 +6,8 @@ from difflib import get_close_matches
 
 import mempp
 from eval.ablate import ABLATIONS, missing
-from eval.console import UsageError, say
+from eval.console import say
+from eval.errors import UsageError
 from eval.plan import Arguments, Turn, options_for, prepared, run_all, slug
 from eval.scoring import RECALL_KS
 from eval.sweep import fill_needed
@@ -33,8 +34,9 @@ def ablate(arguments: Arguments, variants: Sequence[str]) -> int:
     for name, ablation in ABLATIONS.items():
         if variants and name not in variants:
             continue
-        if missing(ablation):
-            say(f"{name}: not built yet; left out")
+        lacking = missing(ablation, options)
+        if lacking is not None:
+            say(f"{name}: {lacking}; left out")
             continue
         own = replace(options, settings={**options.settings, **ablation.settings})
         turns.append(Turn(system_named("mempp", own, encoder=encoder), slug(name), "ablation", name))

@@ -59,6 +59,17 @@ def figures(rows: Rows, categories: Sequence[str]) -> JsonObject:
     }
 
 
+def all_failed(rows: Rows) -> str | None:
+    """What failed first, if every request to the answering or to the judging model did; else None."""
+    answers = [row["answer"] for row in rows if row["answer"] is not None]
+    if answers and all(one["failed"] for one in answers):
+        return f"every request to the answering model failed: {answers[0]['error']}"
+    verdicts = [row["verdict"] for row in rows if row["verdict"] is not None]
+    if verdicts and all(0 < one["failed"] == len(one["repeats"]) for one in verdicts):
+        return f"every request to the judge failed: {verdicts[0]['error']}"
+    return None
+
+
 def counts(rows: Rows) -> JsonObject:
     """How many questions were asked, and how many did not go as they should; each of these scores 0."""
     answers = [row["answer"] for row in rows if row["answer"] is not None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from eval.console import UsageError
+from eval.errors import UsageError
 from eval.systems.base import System
 
 KS = (5, 10, 15, 30, 50, 70, 100)

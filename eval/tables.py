@@ -6,17 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.console import columns
+from eval.labels import Result, label
 from eval.progress import duration
 from eval.scoring import is_score
 
-Result = Mapping[str, Any]
 _WIDTH_WITHOUT_TERMINAL = 120
-
-
-def label(result: Result) -> str:
-    """The name of a run in a table: its variant where it is one of several of the same system, else its system."""
-    configuration = result["configuration"]
-    return str(configuration["variant"] or configuration["system"])
 
 
 def category_name(result: Result, category: str) -> str:

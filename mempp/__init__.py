@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from mempp.dates import DateLike
 from mempp.errors import (
+    CostLimitError,
     EncoderError,
     EncoderMismatchError,
     EncoderUnavailableError,
     InputError,
     InvalidDateError,
     MemppError,
+    ModelError,
+    ModelReplyError,
+    ModelRequestError,
     NotAStoreError,
     RowNotFoundError,
     StoreClosedError,
@@ -38,14 +42,23 @@ from mempp.settings import Settings, preset
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mempp.adding import Adding
+    from mempp.asking import as_of_read
     from mempp.encoders import DirectoryEncoder, Encoder, EncoderIdentity, MiniLM, OpenAIEncoder
     from mempp.evidence import Evidence
     from mempp.history import Change, Changes, History
+    from mempp.llm import chat_model
     from mempp.memory import Memory
+    from mempp.operators.ask import Answer
+    from mempp.operators.consolidation_report import ConsolidationReport
+    from mempp.operators.extraction import ExtractionReport
+    from mempp.operators.graph_search import GraphEvidence, GraphOptions, Triple
+    from mempp.operators.undo import UndoReport
     from mempp.progress import Progress
     from mempp.projection import Repeats
     from mempp.recall import Explanation, Hit
     from mempp.reranking import CrossEncoder, Reranker, rerank
+    from mempp.state_entries import Draft
     from mempp.statistics import Statistics
     from mempp.storage import CompactReport, DamageWarning, Sync, TornTailWarning, VerifyReport
     from mempp.storage.snapshots import RestoreReport, SnapshotReport
@@ -57,14 +70,19 @@ except PackageNotFoundError:  # run from a source tree that was not installed
 
 __all__ = [
     "AddReport",
+    "Adding",
     "Annotation",
+    "Answer",
     "Change",
     "Changes",
     "CompactReport",
+    "ConsolidationReport",
+    "CostLimitError",
     "CrossEncoder",
     "DamageWarning",
     "DirectoryEncoder",
     "Document",
+    "Draft",
     "Encoder",
     "EncoderError",
     "EncoderIdentity",
@@ -73,6 +91,9 @@ __all__ = [
     "Evidence",
     "ExactSearchWarning",
     "Explanation",
+    "ExtractionReport",
+    "GraphEvidence",
+    "GraphOptions",
     "History",
     "Hit",
     "InputError",
@@ -80,6 +101,9 @@ __all__ = [
     "Memory",
     "MemppError",
     "MiniLM",
+    "ModelError",
+    "ModelReplyError",
+    "ModelRequestError",
     "NotAStoreError",
     "OpenAIEncoder",
     "Record",
@@ -98,7 +122,11 @@ __all__ = [
     "StoreVersionError",
     "StoreWriteError",
     "TornTailWarning",
+    "Triple",
+    "UndoReport",
     "VerifyReport",
+    "as_of_read",
+    "chat_model",
     "in_memory",
     "open",
     "preset",
@@ -108,17 +136,24 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
+    "Adding": "mempp.adding",
+    "Answer": "mempp.operators.ask",
     "Change": "mempp.history",
     "Changes": "mempp.history",
     "CompactReport": "mempp.storage",
+    "ConsolidationReport": "mempp.operators.consolidation_report",
     "CrossEncoder": "mempp.reranking",
     "DamageWarning": "mempp.storage",
     "DirectoryEncoder": "mempp.encoders",
+    "Draft": "mempp.state_entries",
     "Encoder": "mempp.encoders",
     "EncoderIdentity": "mempp.encoders",
     "Evidence": "mempp.evidence",
     "ExactSearchWarning": "mempp.indexes",
     "Explanation": "mempp.recall",
+    "ExtractionReport": "mempp.operators.extraction",
+    "GraphEvidence": "mempp.operators.graph_search",
+    "GraphOptions": "mempp.operators.graph_search",
     "History": "mempp.history",
     "Hit": "mempp.recall",
     "Memory": "mempp.memory",
@@ -129,7 +164,11 @@ _LOADED_WHEN_USED = {
     "SnapshotReport": "mempp.storage.snapshots",
     "Statistics": "mempp.statistics",
     "TornTailWarning": "mempp.storage",
+    "Triple": "mempp.operators.graph_search",
+    "UndoReport": "mempp.operators.undo",
     "VerifyReport": "mempp.storage",
+    "as_of_read": "mempp.asking",
+    "chat_model": "mempp.llm",
     "rerank": "mempp.reranking",
 }
 
@@ -152,7 +191,7 @@ def open(
     encoder: "str | Path | Encoder | None" = None,
     settings: Settings | None = None,
     repeats: "Repeats" = "exact",
-    exact_up_to: int = 200_000,
+    exact_up_to: int = 1_000_000,
     lock_timeout: float = 30.0,
     sync: "Sync" = "commit",
     at: DateLike | int | None = None,
@@ -222,7 +261,7 @@ def in_memory(
     encoder: "str | Path | Encoder | None" = None,
     settings: Settings | None = None,
     repeats: "Repeats" = "exact",
-    exact_up_to: int = 200_000,
+    exact_up_to: int = 1_000_000,
 ) -> "Memory":
     """A memory without a directory, gone when the process ends; for tests and evaluation. Arguments as in `open`."""
     from mempp.memory import Memory

@@ -19,6 +19,7 @@ from mempp.encoders import Encoder, resolve_encoder
 from mempp.errors import InputError, MemppError, StoreClosedError, StoreReadOnlyError, quoted
 from mempp.progress import Progress
 from mempp.projection import Projection, Repeats
+from mempp.recall import Indexes
 from mempp.settings import Settings, check_choice, from_environment, layered
 from mempp.storage import Entry, Store, digest_of
 
@@ -80,6 +81,7 @@ class Engine:
         # (Ctrl-C) in between leaves it True, and the next turn builds the projection anew.
         self._behind = False
         self._applying = False
+        self._swapping = threading.Lock()
         self.projection = self._new_projection()
         self._begin(self.projection, progress)
         self.embedder = Embedder(store, self.projection, encoder, windows=windows)
@@ -144,7 +146,36 @@ class Engine:
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
         self._apply(entries)
+        if not self.embedder.is_current:
+            self._follow()  # another process has changed the store's encoder
         self.embedder.take_in(self.embedder.read_new())
+
+    def _follow(self, encoder: Encoder | None = None) -> None:
+        """Go over to the store's new encoder and its vectors."""
+        embedder = self.embedder.successor(encoder)
+        with self._swapping:
+            embedder.put_in_place()
+            self.embedder = embedder
+
+    def switch_encoder(self, build: Callable[[], list[Entry] | None], encoder: Encoder) -> bool:
+        """Change the store's encoder, in one commit; return whether it was done.
+
+        Args:
+            build: the entry for it, if the log does not have it; None: it is not time yet.
+            encoder: the new encoder, whose vectors are all there.
+        """
+        with self.commit_lock():
+            entries = build()
+            if entries is None:
+                return False
+            self._apply(self.store.append(entries) if entries else [])
+            self._follow(encoder)
+        return True
+
+    def reading(self) -> tuple[Projection, Indexes, Embedder]:
+        """Projection, indexes and the embedder whose vectors are in them, taken together."""
+        with self._swapping:
+            return self.projection, self.projection.indexes, self.embedder
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         if entries:
@@ -160,7 +191,8 @@ class Engine:
             self._begin(projection)
             embedder = self.embedder.over(projection)
             self.projection.close()
-            self.projection, self.embedder = projection, embedder
+            with self._swapping:
+                self.projection, self.embedder = projection, embedder
             self._behind = self._applying = False
 
     # -- the object itself ----------------------------------------------------------------------------------------
@@ -182,6 +214,7 @@ class Engine:
     def _after_fork(self) -> None:
         """A lock that another thread of the parent held stays locked here, where that thread does not exist."""
         self._process = os.getpid()
+        self._swapping = threading.Lock()
         in_use = not self._writer.acquire(blocking=False)
         if in_use:
             self._writer = threading.RLock()
@@ -216,6 +249,11 @@ class Engine:
     def head_digest(self) -> str:
         """Digest of the chain after the last entry known here."""
         return self._digest_then if self.is_past else self.store.head_digest
+
+    def log_position(self) -> tuple[int, str]:
+        """How many entries of the log are known here, and the head digest after them."""
+        with self._writer:
+            return self.projection.last_sequence + 1, self.head_digest
 
     @property
     def closed(self) -> bool:

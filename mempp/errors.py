@@ -12,12 +12,16 @@
     │   ├── StoreReadOnlyError           opened, or mounted, for reading only
     │   ├── StoreWriteError              the disk refused a write
     │   └── StoreClosedError             used after close()
-    └── EncoderError                     text could not be turned into vectors
-        ├── EncoderMismatchError         the store's vectors came from another encoder
-        └── EncoderUnavailableError      weights, files or an extra are missing
+    ├── EncoderError                     text could not be turned into vectors
+    │   ├── EncoderMismatchError         the store's vectors came from another encoder
+    │   └── EncoderUnavailableError      weights, files or an extra are missing
+    └── ModelError                       a language model cannot be asked: no package, no key, no such model
+        ├── ModelRequestError            one request failed after the retries; others may succeed
+        ├── ModelReplyError              it declined, or what it said is of no use
+        └── CostLimitError               the next request might exceed the limit of the cost; it was not sent
 
-Each message says what was wrong, with which value, and what to do. Faults of tantivy, hnswlib, onnxruntime, pyarrow
-and the operating system are translated where storage, indexes and encoders meet them.
+Each message says what was wrong, with which value, and what to do. Faults of tantivy, hnswlib, onnxruntime, pyarrow,
+the SDKs of the models and the operating system are translated where storage, indexes, encoders and llm meet them.
 """
 
 
@@ -89,3 +93,19 @@ class EncoderMismatchError(EncoderError):
 
 class EncoderUnavailableError(EncoderError):
     """The encoder's weights, files or packages are not installed."""
+
+
+class ModelError(MemppError):
+    """A language model could not be asked at all: no package, no key, no such model, an empty account."""
+
+
+class ModelRequestError(ModelError):
+    """One request failed after the SDK's retries, or was refused by the server; other requests may well succeed."""
+
+
+class ModelReplyError(ModelError):
+    """The model declined to answer, or its reply is of no use."""
+
+
+class CostLimitError(ModelError):
+    """The next request might exceed the limit of the cost; it was not sent, and what was done before is kept."""

@@ -3,38 +3,46 @@
 A document goes add → log (durable) → encoder → indexes. A question goes scope → legs → fusion → slots → evidence.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mempp import evidence as evidence_module
 from mempp import state_entries, upkeep
-from mempp.asking import answers
+from mempp.asking import answers, as_of_read
 from mempp.dates import DateLike
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
 from mempp.engine import Engine, check_options
-from mempp.errors import InputError, MemppError, quoted
+from mempp.errors import InputError, quoted
 from mempp.evidence import Evidence
 from mempp.history import Changes, History, TimeLine, changes_between, history_of
-from mempp.ingest import BATCH_SIZE, DocumentLike, Plan, batches, report
-from mempp.progress import Progress, reporter
+from mempp.ingest import DocumentLike
+from mempp.intake import Intake
+from mempp.operations import Operations
+from mempp.progress import Progress
 from mempp.projection import Projection, Repeats, View
-from mempp.recall import Bounds, Hit, as_of_in, check_names, check_question, question_text
-from mempp.records import AddReport, Annotation, CheckedDocument, Document, Record, check_document
+from mempp.recall import Bounds, Hit, check_names, check_question, question_text
+from mempp.records import Annotation, Record
 from mempp.settings import EvidenceStyle, Settings, from_environment, layered
-from mempp.state_entries import checked_row
+from mempp.state_entries import Draft, Rows, checked_row
 from mempp.statistics import Statistics, statistics_of
-from mempp.storage import CompactReport, Entry, Store, VerifyReport
+from mempp.storage import CompactReport, Store, VerifyReport
 from mempp.storage.snapshots import SnapshotReport
 
+if TYPE_CHECKING:
+    from mempp.llm import Model
+    from mempp.operators.ask import Answer
+    from mempp.operators.graph_search import GraphOptions
 
-class Memory:
+
+class Memory(Intake, Operations):
     """An organisation's record, open for writing and asking. Made by `mempp.open()` and `mempp.in_memory()`.
 
     Any number of threads may use one Memory; writers take turns, and each recall sees one consistent state.
@@ -47,7 +55,7 @@ class Memory:
         encoder: str | Path | Encoder | None = None,
         settings: Settings | None = None,
         repeats: Repeats = "exact",
-        exact_up_to: int = 200_000,
+        exact_up_to: int = 1_000_000,
         progress: Progress = False,
         at: DateLike | int | None = None,
     ) -> None:
@@ -78,166 +86,41 @@ class Memory:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def add(
-        self,
-        text: DocumentLike,
-        *,
-        occurred_at: object = None,
-        author: str | Iterable[str] | None = None,
-        tags: str | Iterable[str] | None = None,
-        source: str | None = None,
-        thread: str | None = None,
-        kind: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        embed: bool = True,
-    ) -> AddReport:
-        """Add one document; it is durable when this returns. A repeat or an empty text adds nothing.
+    def supersede(self, old: Rows, *, by: int, reason: str | None = None) -> int:
+        """Say that row `by` replaces row `old`, or several; they stay and are still found.
 
-        Args:
-            text: the text, or a whole Document or mapping (then give no other field).
-            occurred_at: event date; see `Document` for this and the other fields.
-            author: one name or several.
-            tags: one label or several.
-            source: identity outside.
-            thread: what it belongs to.
-            kind: mail, chat, …
-            metadata: anything that JSON can hold, by key.
-            embed: False leaves the vector for `embed()`; until then the lexical and tag legs find the row.
+        Return the last entry's sequence number, as every change of state does.
 
         Raises:
-            InputError: the document is not usable; nothing was added.
-            StoreError: the store could not take it, or, where a note says so, only its vector.
-            EncoderError: the encoder cannot be loaded, and nothing was added; or, where a note says so, it was added
-                and could not be embedded. `embed()` does that later.
-        """
-        fields = {
-            "occurred_at": occurred_at,
-            "author": author,
-            "tags": tags,
-            "source": source,
-            "thread": thread,
-            "kind": kind,
-            "metadata": metadata,
-        }
-        given = {name: value for name, value in fields.items() if value is not None}
-        if given and not isinstance(text, str):
-            raise InputError(f"{next(iter(given))} was given beside a whole document; put it into the document")
-        document = check_document({"text": text, **given} if isinstance(text, str) else text)
-        self._engine.check_writable()
-        rows, new = self._add_batch([document], embed)
-        return report(rows, new)
-
-    def add_many(
-        self,
-        documents: Iterable[DocumentLike],
-        *,
-        embed: bool = True,
-        batch_size: int = BATCH_SIZE,
-        progress: Progress = False,
-    ) -> AddReport:
-        """Add documents, one commit per batch: a batch is there whole or not at all.
-
-        Args:
-            documents: an iterable of Document, mapping or text; it is read as it is needed. An exception of its own
-                passes through; the batches before are stored, the unfinished one is not.
-            embed: as in `add`.
-            batch_size: documents per commit.
-            progress: True shows rate and remaining time on stderr; a function gets the number of documents done.
-
-        Raises:
-            InputError: a document is not usable; the message counts its place, and the batches before it are stored.
-            StoreError: the store could not take a batch, or its vectors; the batches before it are stored.
-            EncoderError: a batch was stored but not embedded; add the same again, or call `embed()`, to go on.
-        """
-        if isinstance(documents, str | Mapping | Document):
-            raise InputError(f"add_many takes an iterable of documents, not one {type(documents).__name__}; use add")
-        if not isinstance(documents, Iterable):
-            raise InputError(f"add_many takes an iterable of documents, got {quoted(documents)}")
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size must be a whole number from 1, got {quoted(batch_size)}")
-        self._engine.check_writable()
-        row_ids: list[int | None] = []
-        new_row_ids: list[int] = []
-        total = len(documents) if isinstance(documents, Sequence) else None
-        with reporter(progress, "adding", total) as done:
-            for batch in batches(documents, batch_size):
-                rows, new = self._add_batch(batch, embed)
-                row_ids += rows
-                new_row_ids += new
-                done(len(row_ids))
-        return report(row_ids, new_row_ids)
-
-    def _add_batch(self, batch: Sequence[CheckedDocument], embed: bool) -> tuple[list[int | None], list[int]]:
-        """Store and, if asked, embed a batch; give the row of each document, and the new rows."""
-        if embed:
-            self._embedder.make_ready()
-        rows, new = self._store_batch(batch)
-        if embed:
-            self._embed_rows([row for row in rows if row is not None])
-        return rows, new
-
-    def _store_batch(self, batch: Sequence[CheckedDocument]) -> tuple[list[int | None], list[int]]:
-        """Commit the documents of a batch that are new; give the row of each, and the new rows."""
-        plan = Plan()
-
-        def build() -> list[Entry]:
-            plan.make(batch, self._projection)
-            return [*self._embedder.registration(), *plan.new] if plan.new else []
-
-        committed = self._engine.commit(build)
-        new = [entry.row_id for entry in committed if entry.kind == "document" and entry.row_id is not None]
-        return plan.rows(new), new
-
-    def embed(self, *, progress: Progress = False) -> int:
-        """Embed every row that has no vector yet, in batches; return how many were embedded.
-
-        Raises:
-            EncoderError: the encoder failed; the batches before are kept.
-        """
-        self._engine.check_writable()
-        if self._embedder.encoder is None:
-            raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
-        self.refresh()
-        self._engine.commit(self._embedder.registration)
-        missing = self._embedder.missing()
-        embedded = 0
-        with reporter(progress, "embedding", len(missing)) as done:
-            for start in range(0, len(missing), BATCH_SIZE):
-                embedded += self._embed_rows(missing[start : start + BATCH_SIZE])
-                done(min(start + BATCH_SIZE, len(missing)))
-        return embedded
-
-    def _embed_rows(self, row_ids: Sequence[int]) -> int:
-        """Embed those of these rows that have no vector; encode outside of every lock."""
-        vectors = self._embedder.encode_missing(row_ids)
-        if vectors is None:
-            return 0
-        try:
-            with self._engine.commit_lock():
-                return self._embedder.keep(vectors)
-        except MemppError as error:
-            rows = len(np.unique(vectors.row_ids))
-            error.add_note(f"{rows} rows are stored and durable, but not embedded; embed() does that later")
-            raise
-
-    def supersede(self, old: int, *, by: int, reason: str | None = None) -> int:
-        """Say that row `by` replaces row `old`; `old` stays and is still found. Return the entry's sequence number.
-
-        Raises:
-            InputError: the rows are the same, or `old` already supersedes `by`, directly or not.
+            InputError: the rows are the same, or one of `old` already supersedes `by`, directly or not.
             RowNotFoundError: there is no such row.
         """
-        return self._engine.commit(lambda: state_entries.supersede(self._projection, old, by, reason))[-1].sequence
+        return self.commit(lambda draft: draft.supersede(old, by=by, reason=reason))
 
-    def archive(self, rows: int | Iterable[int], *, into: int | None = None) -> int:
+    def archive(self, rows: Rows, *, into: int | None = None, reason: str | None = None) -> int:
         """Take rows out of retrieval because row `into` now stands for them. Return the last entry's sequence number.
 
         Raises:
             InputError: no rows; a row archived into itself, or into a row that is itself out of retrieval.
             RowNotFoundError: there is no such row.
         """
-        listed = list(rows) if isinstance(rows, Iterable) else [rows]
-        return self._engine.commit(lambda: state_entries.archive(self._projection, listed, into))[-1].sequence
+        return self.commit(lambda draft: draft.archive(rows, into=into, reason=reason))
+
+    def merge(self, rows: Rows, document: DocumentLike, *, reason: str | None = None) -> int:
+        """Add a row that stands for others, and archive these into it, in one commit; return its row id.
+
+        As of dates before the latest of the originals, these are seen as before, and the merged row is not; see
+        docs/operators.md. What the document does not say of itself is taken from them: their earliest event date (none
+        where one of them is undated), every author and tag, the thread and the metadata that they share.
+
+        Raises:
+            InputError: no rows, the document is not usable or empty, or a row is out of retrieval already.
+            RowNotFoundError: there is no such row.
+            EncoderError: the encoder failed; a note says whether the row was stored.
+        """
+        made: list[int] = []
+        self.commit(lambda draft: made.append(draft.merge(rows, document, reason=reason)))
+        return made[-1]
 
     def retract(self, row: int, *, reason: str | None = None) -> int:
         """Take a row out of retrieval; its text stays in the log. Return the entry's sequence number.
@@ -248,7 +131,7 @@ class Memory:
         Raises:
             RowNotFoundError: there is no such row.
         """
-        return self._engine.commit(lambda: state_entries.retract(self._projection, row, reason))[-1].sequence
+        return self.commit(lambda draft: draft.retract(row, reason=reason))
 
     def reinstate(self, row: int, *, reason: str | None = None) -> int:
         """Make a row active again, whatever its state was. Return the entry's sequence number.
@@ -256,7 +139,7 @@ class Memory:
         Raises:
             RowNotFoundError: there is no such row.
         """
-        return self._engine.commit(lambda: state_entries.reinstate(self._projection, row, reason))[-1].sequence
+        return self.commit(lambda draft: draft.reinstate(row, reason=reason))
 
     def annotate(self, row: int, kind: str, payload: object, text: str | None = None) -> int:
         """Add an annotation to a row: an entry that is no row. Return its sequence number.
@@ -271,8 +154,18 @@ class Memory:
             InputError: the payload is not JSON.
             RowNotFoundError: there is no such row.
         """
-        committed = self._engine.commit(lambda: state_entries.annotate(self._projection, row, kind, payload, text))
-        return committed[-1].sequence
+        return self.commit(lambda draft: draft.annotate(row, kind, payload, text))
+
+    def commit(self, build: Callable[[Draft], object], *, embed: bool = True) -> int:
+        """Make several changes in one commit, all or none; return the last entry's sequence number, -1 for no change.
+
+        Args:
+            build: called with a `Draft`, which has the methods supersede, archive, merge, retract, reinstate and
+                annotate. It is called while nobody else can write, so that what it reads of this memory still holds
+                when the commit is made; it must not write to the memory itself. What it raises ends the commit.
+            embed: False leaves the vectors of merged rows for `embed()`.
+        """
+        return state_entries.commit(self._engine, build, embed=embed)
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -306,7 +199,7 @@ class Memory:
             raise InputError(f"recall_many takes several questions, got {quoted(questions)}; for one use recall")
         asked = [question_text(question) for question in questions]
         chosen = self.settings_for(k, settings)
-        return answers(asked, bounds, self._view, chosen, self._engine)
+        return answers(asked, bounds, chosen, self._engine)
 
     def evidence(
         self,
@@ -314,6 +207,7 @@ class Memory:
         *,
         max_chars: int = 40_000,
         style: EvidenceStyle = "plain",
+        show_supersession: bool = True,
         k: int | None = None,
         settings: Settings | None = None,
         **bounds: Unpack[Bounds],
@@ -322,8 +216,10 @@ class Memory:
 
         Args:
             question: any text.
-            max_chars: the most characters that the evidence has.
+            max_chars: the most characters that the evidence has. Of a best record that is larger the passage that
+                matches best is shown; other records that are larger are left out.
             style: "plain", or "tagged" where documents are not trusted; see `mempp.evidence`.
+            show_supersession: whether the heading of a superseded record says so, with row and date.
             k: how many hits are packed at most.
             settings: as in `recall`; its `packing` says how records are packed.
             **bounds: as in `recall`.
@@ -335,9 +231,15 @@ class Memory:
         hits = self.recall(question, k=k, settings=settings, **bounds)
         chosen = self.settings_for(k, settings)
         packed = evidence_module.pack(
-            hits, max_chars=max_chars, style=style, packing=chosen.packing, order=chosen.evidence_order
+            hits,
+            max_chars=max_chars,
+            style=style,
+            packing=chosen.packing,
+            order=chosen.evidence_order,
+            show_supersession=show_supersession,
+            question=question,
         )
-        return replace(packed, as_of_read=as_of_in(question)) if bounds.get("as_of") == "auto" else packed
+        return replace(packed, as_of_read=as_of_read(question, bounds))
 
     def records(self, **bounds: Unpack[Bounds]) -> list[Record]:
         """The records in scope, by row id. Bounds and filters as in `recall`."""
@@ -352,6 +254,19 @@ class Memory:
         """
         self._engine.check_open()
         return self._projection.record(self._row(row_id, "row_id"))
+
+    def vectors(self, row_ids: Sequence[int]) -> NDArray[np.float32]:
+        """(n, dimensions) the unit vectors of these rows, or of the heads of long ones.
+
+        Zeros where a row has no vector yet; (n, 0) where the memory has no vectors at all.
+
+        Raises:
+            RowNotFoundError: there is no such row.
+        """
+        self._engine.check_open()
+        rows = np.array([self._row(row, "row_ids") for row in row_ids], dtype=np.int64)
+        index = self._projection.indexes.vectors
+        return np.zeros((len(rows), 0), dtype=np.float32) if index is None else index.vectors_of(rows)[0]
 
     def annotations(
         self, row: int | None = None, *, kind: str | None = None, known_at: DateLike | int | None = None
@@ -388,6 +303,53 @@ class Memory:
         """Counts of what the store holds."""
         self._engine.check_open()
         return statistics_of(self._projection, self._store, self._embedder)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        model: "str | Model | None" = None,
+        k: int | None = None,
+        settings: Settings | None = None,
+        max_chars: int = 40_000,
+        max_tokens: int = 4096,
+        on_text: Callable[[str], object] | None = None,
+        graph: "GraphOptions | bool" = False,
+        **bounds: Unpack[Bounds],
+    ) -> "Answer":
+        """The answer to a question in words, by a language model that reads the evidence, with its sources.
+
+        Args:
+            question: any text.
+            model: a name ("openai:gpt-4o-mini", "claude-sonnet-4-6"), or what `mempp.chat_model` makes; None: what
+                the environment variable MEMPP_MODEL names.
+            k: how many hits are read at most.
+            settings: as in `recall`.
+            max_chars: the most characters of evidence, from 4,000.
+            max_tokens: the most tokens that the model may write, its thinking included.
+            on_text: called with the answer piece by piece as it is written.
+            graph: True or GraphOptions: also read what the entity graph adds, for one more call; see `graph_evidence`.
+            **bounds: as in `recall`.
+
+        Raises:
+            InputError: as `recall`; or no model is named, or an argument is not usable.
+            ModelError: the model cannot be asked, the request failed, or it gave no answer.
+            EncoderError: the question could not be embedded.
+        """
+        from mempp.operators.ask import ask
+
+        return ask(
+            self,
+            question,
+            model=model,
+            k=k,
+            settings=settings,
+            max_chars=max_chars,
+            max_tokens=max_tokens,
+            on_text=on_text,
+            graph=graph,
+            **bounds,
+        )
 
     # -- proof and copies -----------------------------------------------------------------------------------------
 
@@ -461,6 +423,11 @@ class Memory:
     def path(self) -> Path | None:
         """Where the store is; None for a memory without a directory."""
         return self._store.path
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be written: opened with `read_only=True`, or as of the past with `at=`."""
+        return self._store.read_only
 
     @property
     def head_sequence(self) -> int:

@@ -12,7 +12,9 @@ own. What repeats a hit of the same day almost word for word waits until everyth
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from mempp.recall import Hit
 from mempp.settings import Packing
@@ -22,6 +24,8 @@ ALIKE = 0.9
 """Share of common runs of three words from which two texts of one day count as the same."""
 _RUN = 3
 _LONGEST_COMPARED = 200_000  # characters
+_COMPARED_TOGETHER = 1_000_000  # characters of one answer; texts further down are taken for no repeats
+_MOST_STEPS = 1_000_000  # runs looked at for one answer; what is left then is taken for no repeat
 
 
 def packing_order(hits: Sequence[Hit], costs: Sequence[int], max_chars: int, packing: Packing) -> list[int]:
@@ -71,35 +75,59 @@ def _by_worth(hits: Sequence[Hit], costs: Sequence[int]) -> list[int]:
 def _repeats(hits: Sequence[Hit]) -> set[int]:
     """The places whose text repeats, almost word for word, that of an earlier place of the same day."""
     days: dict[object, list[int]] = {}
+    room = _COMPARED_TOGETHER
     for place, hit in enumerate(hits):
-        moment = hit.record.occurred_at
-        if len(hit.record.text) <= _LONGEST_COMPARED:
+        moment, length = hit.record.occurred_at, len(hit.record.text)
+        if length <= min(_LONGEST_COMPARED, room):
             days.setdefault(None if moment is None else moment.date(), []).append(place)
+            room -= length
     repeats: set[int] = set()
+    steps = _MOST_STEPS
     for places in days.values():
-        if len(places) < 2:
-            continue
-        # Texts so alike share one of the first few of their runs in any order, so that not all pairs need a look.
-        kept: dict[tuple[str, ...], list[frozenset[tuple[str, ...]]]] = {}
-        for place in places:
-            runs = _runs(hits[place].record.text)
-            first = sorted(runs)[: len(runs) - math.ceil(ALIKE * len(runs) - 1e-6) + 1]
-            if any(_alike(runs, other) for run in first for other in kept.get(run, ())):
-                repeats.add(place)
-                continue
-            for run in first:
-                kept.setdefault(run, []).append(runs)
+        if len(places) > 1:
+            found, steps = _repeating([_runs(hits[place].record.text) for place in places], steps)
+            repeats |= {places[one] for one in found}
     return repeats
 
 
-def _runs(text: str) -> frozenset[tuple[str, ...]]:
+Runs = frozenset[tuple[str, ...]]
+
+
+def _repeating(texts: Sequence[Runs], steps: int) -> tuple[set[int], int]:
+    """Which of these texts are almost those of an earlier one that is none of them, and how many steps are left.
+
+    Texts so alike share one of the first few of their runs in any one order (prefix filtering, Chaudhuri et al., 2006);
+    in the order of rarity few others share those, however much of a form letter all have in common.
+    """
+    holders = Counter(chain.from_iterable(texts))
+    kept: dict[tuple[str, ...], list[int]] = {}  # run → the texts that are kept and have it among their first
+    repeating: set[int] = set()
+    for place, runs in enumerate(texts):
+        ordered = sorted(runs, key=lambda run: (holders[run], run))
+        first = ordered[: len(runs) - math.ceil(ALIKE * len(runs) - 1e-6) + 1]
+        others = {other: None for run in first for other in kept.get(run, ())}
+        steps -= sum(len(kept.get(run, ())) for run in first)
+        for other in others:
+            if steps < 0:
+                return repeating, steps
+            steps -= min(len(runs), len(texts[other]))
+            if _alike(runs, texts[other]):
+                repeating.add(place)
+                break
+        else:
+            for run in first:
+                kept.setdefault(run, []).append(place)
+    return repeating, steps
+
+
+def _runs(text: str) -> Runs:
     words = text.casefold().split()
     if len(words) < _RUN:
         return frozenset([tuple(words)])
     return frozenset(zip(*(words[start:] for start in range(_RUN)), strict=False))
 
 
-def _alike(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> bool:
+def _alike(one: Runs, other: Runs) -> bool:
     if not one or not other or min(len(one), len(other)) < ALIKE * max(len(one), len(other)):
         return False
     common = len(one & other)

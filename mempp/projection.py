@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from mempp.dates import from_microseconds
 from mempp.encoders.windows import has_windows
 from mempp.errors import RowNotFoundError
-from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
+from mempp.indexes import CardIndex, LexicalIndex, TagIndex, VectorIndex
 from mempp.indexes.hnsw import GraphKeeper
 from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
 from mempp.recall.mentioned_days import days_mentioned
 from mempp.recall.states import ChangeKind
-from mempp.records import Annotation, CheckedDocument, Record
+from mempp.records import FACT, FACTS, Annotation, CheckedDocument, Record
 from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
 from mempp.storage.codec import give_back
 
@@ -74,6 +74,8 @@ class Projection:
         self._tags = TagIndex()
         self._vectors: VectorIndex | None = None
         self._windows: VectorIndex | None = None
+        self._cards = CardIndex()
+        self._cards_read = 0  # annotations that it was told of
         self._days: dict[int, tuple[int, ...]] = {}  # row → the days that its text names, found when first asked for
         self.lost_rows: frozenset[int] = frozenset()
         """Rows that a damaged store no longer has; only where it was opened for rescue."""
@@ -96,7 +98,20 @@ class Projection:
     @property
     def indexes(self) -> Indexes:
         """The three indexes."""
-        return Indexes(self._lexical, self._tags, self._vectors, self._windows)
+        return Indexes(self._lexical, self._tags, self._vectors, self._windows, self._up_to_date_cards)
+
+    def _up_to_date_cards(self) -> CardIndex:
+        """The index of the fact cards; a memory that never asks for it never reads them."""
+        with self._lock:
+            new = [one for one in self._annotations[self._cards_read :] if _card_or_marker(one)]
+            cards = [(one.row_id or 0, one.sequence, one.text if one.label == FACT else None) for one in new]
+            try:
+                self._cards.add(cards)
+            except BaseException:  # an interrupt: it may hold them by half
+                self._cards, self._cards_read = CardIndex(), 0
+                raise
+            self._cards_read = len(self._annotations)
+            return self._cards
 
     # -- taking in ------------------------------------------------------------------------------------------------
 
@@ -116,7 +131,6 @@ class Projection:
         if not entries:
             return
         documents = [entry for entry in entries if entry.kind == "document"]
-        changes = [_state_change(entry) for entry in entries if entry.kind in _STATE_KINDS]
         self._tags.names.add_rows([entry.authors for entry in documents])
         # The indexes first: a view is cut to the rows of the table, so it never sees what is only half there.
         for start in range(self._restored, len(documents), _ANALYSED_TOGETHER):
@@ -128,6 +142,8 @@ class Projection:
         with self._lock:
             self._documents += documents
             self._table.append(documents)
+            stamps = self._table.ingested_at
+            changes = [_state_change(entry, stamps) for entry in entries if entry.kind in _STATE_KINDS]
             self._changes += changes
             self._states = self._states.with_changes(changes) if changes else self._states
             for entry in entries:
@@ -141,20 +157,26 @@ class Projection:
                     self._stamps.append(entry.ingested_at)
                     self._last_sequences.append(entry.sequence)
 
-    def start_vectors(self, dimensions: int) -> None:
-        """Begin an empty vector index, in place of the one there was."""
-        self.close()
-        self._vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to, graphs=self._graphs)
-        self._windows = VectorIndex(dimensions, exact_up_to=self._exact_up_to)
+    def start_vectors(self, dimensions: int, batches: list[VectorBatch]) -> Callable[[], None]:
+        """Make vector indexes of these vectors; calling what is returned puts them in place of those there were.
+
+        Whoever holds the old ones can go on with them.
+        """
+        vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to, graphs=self._graphs)
+        windows = VectorIndex(dimensions, exact_up_to=self._exact_up_to)
+        _add_vectors(vectors, windows, batches)
+
+        def put() -> None:
+            before = self._vectors, self._windows
+            self._vectors, self._windows = vectors, windows
+            _close(*before)
+
+        return put
 
     def apply_vectors(self, batches: list[VectorBatch]) -> None:
         """Take in vectors of rows. It empties the list, so that as few vectors as possible are in memory twice."""
-        if self._vectors is None or self._windows is None or not batches:
-            return
-        heads = sum(int(np.count_nonzero(batch.views == HEAD)) for batch in batches)
-        windows = [batch for batch in batches if len(batch) and batch.views.max() > HEAD]
-        self._vectors.add_batches(_one_by_one(batches, heads=True), heads)
-        self._windows.add_batches(_one_by_one(windows, heads=False), sum(map(len, windows)))
+        if self._vectors is not None and self._windows is not None:
+            _add_vectors(self._vectors, self._windows, batches)
 
     def renew_lock_after_fork(self) -> bool:
         """In a forked child: tell whether no thread of the parent was inside; if one was, the lock is made anew."""
@@ -167,9 +189,7 @@ class Projection:
 
     def close(self) -> None:
         """Stop what runs in the background."""
-        for index in (self._vectors, self._windows):
-            if index is not None:
-                index.close()
+        _close(self._vectors, self._windows)
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -192,6 +212,7 @@ class Projection:
                 threads=table.threads,
                 days_of=self._days_of,
                 asked_at=question.asked_at if question.asked_at is not None else question.as_of,
+                known_up_to=min(bound, self.last_sequence),
             )
         view = View(scope, states, question.as_of, rows)
         if question.predicate is None:
@@ -212,12 +233,11 @@ class Projection:
 
     def _sequence_bound(self, question: Question) -> int:
         """The last sequence that a question may know of."""
-        if question.known_sequence is not None:
-            return question.known_sequence
-        if question.known_at is None:
-            return _FOR_EVER
-        commits = bisect_right(self._stamps, question.known_at)
-        return self._last_sequences[commits - 1] if commits else -1
+        bound = _FOR_EVER if question.known_sequence is None else question.known_sequence
+        if question.known_at is not None:
+            commits = bisect_right(self._stamps, question.known_at)
+            bound = min(bound, self._last_sequences[commits - 1] if commits else -1)
+        return bound
 
     def _states_up_to(self, bound: int) -> States:
         count = bisect_right(self._changes, bound, key=lambda change: change.sequence)
@@ -344,9 +364,33 @@ _STATE_KINDS: dict[str, ChangeKind] = {
 }
 
 
-def _state_change(entry: Entry) -> StateChange:
+def _card_or_marker(entry: Entry) -> bool:
+    """Whether an annotation is a fact card with words, or says that cards were drawn."""
+    return entry.label == FACTS or (entry.label == FACT and bool(entry.text))
+
+
+def _state_change(entry: Entry, stamps: NDArray[np.int64]) -> StateChange:
+    """A state entry, given when each row was ingested: the stamp of its commit."""
     assert entry.row_id is not None, "storage refuses a state entry without a row"
-    return StateChange(entry.sequence, _STATE_KINDS[entry.kind], entry.row_id, entry.related_row, entry.reason)
+    kind, into = _STATE_KINDS[entry.kind], entry.related_row
+    made_of = kind == "archive" and into is not None and int(stamps[into]) == entry.ingested_at
+    return StateChange(entry.sequence, kind, entry.row_id, into, entry.reason, made_of)
+
+
+def _add_vectors(vectors: VectorIndex, windows: VectorIndex, batches: list[VectorBatch]) -> None:
+    """Put heads and windows into their indexes, and empty the list."""
+    if not batches:
+        return
+    heads = sum(int(np.count_nonzero(batch.views == HEAD)) for batch in batches)
+    of_windows = [batch for batch in batches if len(batch) and batch.views.max() > HEAD]
+    vectors.add_batches(_one_by_one(batches, heads=True), heads)
+    windows.add_batches(_one_by_one(of_windows, heads=False), sum(map(len, of_windows)))
+
+
+def _close(*indexes: VectorIndex | None) -> None:
+    for index in indexes:
+        if index is not None:
+            index.close()
 
 
 def _one_by_one(batches: list[VectorBatch], *, heads: bool) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:

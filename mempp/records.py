@@ -33,6 +33,11 @@ class State:
 
 ACTIVE = State()
 
+FACT = "fact"
+"""The kind of the annotations that hold a fact card of their row; the text is the card's."""
+FACTS = "facts"
+"""The kind of the annotation that says that cards were drawn from its row; only those behind the last one count."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

@@ -292,14 +292,14 @@ class Model:
             :slots
         ]
         empty = slots - len(recency)
-        if settings.recency_floor:
-            more = [one for one in rest if one not in recency][:empty]
-            first, empty = first + more, empty - len(more)
-        wanted = settings.k - len(first) - len(recency) if settings.fill else empty
+        more = [one for one in rest if one not in recency][:empty] if settings.recency_floor else []
+        empty -= len(more)
+        wanted = settings.k - len(first) - len(recency) - len(more) if settings.fill else empty
         unmatched = [n for n in reversed(scope) if n not in scores][: max(0, wanted)]
         return (
             [(n, score, "score") for n, score in first]
             + [(n, score, "recency") for n, score in recency]
+            + [(n, score, "score") for n, score in more]
             + [(n, 0.0, "fill") for n in unmatched]
         )
 

@@ -21,6 +21,7 @@ from support import WordEncoder
 
 import mempp
 from mempp import caching
+from mempp.adding import embed_rows
 from mempp.indexes import LexicalIndex, TagIndex, VectorIndex, hnsw, links, postings
 from mempp.indexes.postings import Postings
 from mempp.projection import Projection
@@ -403,8 +404,8 @@ def test_a_graph_of_other_vectors_is_built_anew(tmp_path):
     shutil.rmtree(path / "vectors")
     with opened(path, exact_up_to=50) as memory:
         # Embedded again, in another order.
-        memory._embed_rows(list(range(60, 120)))
-        memory._embed_rows(list(range(60)))
+        embed_rows(memory._engine, list(range(60, 120)))
+        embed_rows(memory._engine, list(range(60)))
     with opened(path, exact_up_to=50) as memory:
         assert graph_of(memory).size == 120
     assert (path / "cache" / "graph.cache").read_bytes() != kept

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mempp
+from mempp.adding import Adding
 from mempp.cli import main
 from mempp.cli.document import START, reference
 from mempp.cli.interrupts import Interrupts
@@ -314,13 +315,13 @@ def test_an_interrupted_add_keeps_and_counts_what_was_acknowledged(tmp_path: Pat
 def test_a_batch_is_finished_before_an_interruption_takes_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    add_many = mempp.Memory.add_many
+    add = Adding.add
 
-    def interrupted(self: mempp.Memory, documents: list[object], **options: object) -> object:
+    def interrupted(self: Adding, documents: list[object]) -> object:
         os.kill(os.getpid(), signal.SIGINT)
-        return add_many(self, documents, **options)  # type: ignore[arg-type]
+        return add(self, documents)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(mempp.Memory, "add_many", interrupted)
+    monkeypatch.setattr(Adding, "add", interrupted)
     (tmp_path / "a.jsonl").write_bytes(json_lines(*({"text": f"d {n}"} for n in range(9))))
     arguments = ["add", str(tmp_path / "s"), str(tmp_path / "a.jsonl"), "--encoder", "none", "--batch-size", "4"]
     handler = signal.getsignal(signal.SIGINT)
@@ -362,17 +363,17 @@ def test_a_batch_that_was_stored_but_not_embedded_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(json_lines({"text": "a"}, {"text": "b"}, {"text": "c"}))
-    add_many = mempp.Memory.add_many
+    add = Adding.add
     batches: list[int] = []
 
-    def failing(self: mempp.Memory, documents: list[object], **options: object) -> object:
+    def failing(self: Adding, documents: list[object]) -> object:
         batches.append(len(documents))
-        report = add_many(self, documents, **options)  # type: ignore[arg-type]
+        report = add(self, documents)  # type: ignore[arg-type]
         if len(batches) == 2:
             raise mempp.EncoderError("out of order")
         return report
 
-    monkeypatch.setattr(mempp.Memory, "add_many", failing)
+    monkeypatch.setattr(Adding, "add", failing)
     code = main(["add", str(tmp_path / "s"), str(tmp_path / "a.jsonl"), "--encoder", "none", "--batch-size", "2"])
     assert code == 1
     message = capsys.readouterr().err
@@ -382,13 +383,13 @@ def test_a_batch_that_was_stored_but_not_embedded_is_counted(
 
 def test_batches_end_early_when_texts_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    add_many = mempp.Memory.add_many
+    add = Adding.add
 
-    def counting(self: mempp.Memory, documents: list[object], **options: object) -> object:
+    def counting(self: Adding, documents: list[object]) -> object:
         sizes.append(len(documents))
-        return add_many(self, documents, **options)  # type: ignore[arg-type]
+        return add(self, documents)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(mempp.Memory, "add_many", counting)
+    monkeypatch.setattr(Adding, "add", counting)
     (tmp_path / "a.jsonl").write_bytes(json_lines(*({"text": str(n) * 3_000_000} for n in range(7))))
     assert main(["add", str(tmp_path / "s"), str(tmp_path / "a.jsonl"), "--encoder", "none", "-q"]) == 0
     assert sizes == [3, 3, 1]
@@ -409,7 +410,7 @@ def test_recall_for_people(acme: Path) -> None:
     assert all(columns_of(line) <= 60 for line in out.splitlines())
     explained = command("recall", "store", "vpn vendor", "--explain", cwd=acme).stdout
     assert len(re.findall(rb"^    score [01]\.\d+, ", explained, re.MULTILINE)) == 4
-    assert len(re.findall(rb"^      lexical: 0\.\d+ \S+ 1\.5 adds ", explained, re.MULTILINE)) == 2
+    assert len(re.findall(rb"^      lexical, with its neighbours: 0\.\d+ \S+ 1\.5 adds ", explained, re.MULTILINE)) == 2
 
 
 def columns_of(line: str) -> int:
@@ -553,9 +554,34 @@ def test_bounds_and_filters(
 
 def test_nothing_found_is_no_error(acme: Path) -> None:
     done = command("recall", "store", "vpn", "--author", "nobody", cwd=acme)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"mempp: nothing found\n")
+    said = b"mempp: no document has the author 'nobody'\nmempp: nothing found\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", said)
+    done = command("recall", "store", "vpn", "--author", "boar", cwd=acme)
+    assert done.stderr.startswith(b"mempp: no document has the author 'boar'; did you mean 'board'?\n")
     done = command("evidence", "store", "vpn", "--as-of", "1999-01-01", cwd=acme)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"mempp: nothing found\n")
+
+
+def test_the_as_of_date_that_was_read_is_told(acme: Path) -> None:
+    for name in ("recall", "evidence"):
+        done = command(name, "store", "VPN vendor as of 2024-02-01?", "--as-of", "Auto", cwd=acme)
+        assert b"mempp: as of 2024-02-01T23:59:59.999999Z, read from the question\n" in done.stderr
+        done = command(name, "store", "VPN vendor?", "--as-of", "auto", cwd=acme)
+        assert b"mempp: the question names no as-of date\n" in done.stderr
+        done = command(name, "store", "VPN vendor as of last February?", "--as-of", "auto", cwd=acme)
+        assert done.returncode != 0
+        assert b"asked_at=" in done.stderr
+        asked = ("VPN vendor as of last February?", "--as-of", "auto", "--asked-at", "2024-06-01", "--json")
+        told = json.loads(command(name, "store", *asked, cwd=acme).stdout)
+        assert told["as_of_read"] == "2024-02-29T23:59:59.999999+00:00"
+        assert told["asked_at"] == "2024-06-01"
+        assert json.loads(command(name, "store", "VPN vendor?", "--json", cwd=acme).stdout)["as_of_read"] is None
+
+
+def test_a_document_that_is_cut_is_told(acme: Path) -> None:
+    done = command("evidence", "store", "vpn vendor", "--max-chars", 30, cwd=acme)
+    assert done.returncode == 0
+    assert b"larger than 30 characters; a passage of it is shown" in done.stderr
 
 
 @pytest.mark.parametrize(

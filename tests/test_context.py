@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mempp
-from mempp.recall.context import LARGEST_DAY, LIKENESS, context_of
+from mempp.recall import context as context_module
+from mempp.recall.context import LARGEST_DAY, LIKENESS, MOST_PARTNERS, context_of
 from mempp.recall.table import UNDATED
 from mempp.recall.threads import DAY, Threads
 
@@ -74,12 +75,17 @@ def brute(candidates, allowed, given_rows, reach, vectors):
             others = [
                 n for n in range(len(given_rows)) if allowed[n] and given_rows[n][0] is None and day(n) == day(row)
             ]
-            if len(others) > LARGEST_DAY:
+            crowded = len(others) > LARGEST_DAY
+            if crowded:
                 others = [n for n in others if n in candidates]
+            others = [n for n in others if n != row and vectors[row].any() and vectors[n].any() and weight(row, n) > 0]
+            if crowded:
+                others = sorted(others, key=lambda n: -weight(row, n))[:MOST_PARTNERS]
             for other in others:
-                if other != row and vectors[row].any() and vectors[other].any() and weight(row, other) > 0:
-                    scored.add(other)
-                    edges[row, other] = edges[other, row] = weight(row, other)
+                scored.add(other)
+                edges[row, other] = weight(row, other)
+                if not crowded:
+                    edges[other, row] = weight(row, other)
     for row in scored:
         edges[row, row] = 1.0
         if given_rows[row][0] is not None:
@@ -149,5 +155,31 @@ def test_a_reach_beyond_every_thread_costs_no_more_than_the_thread():
     with mempp.in_memory(encoder="none") as memory:
         for number in range(5):
             memory.add(f"vpn {number}", thread="t", occurred_at=datetime(2024, 1, 1 + number, tzinfo=UTC))
-        far = memory.recall("vpn 3", settings=mempp.Settings(context=10**9))
-        assert far == memory.recall("vpn 3", settings=mempp.Settings(context=4))
+        far = memory.recall("vpn 3", settings=mempp.Settings(context=20))
+        near = memory.recall("vpn 3", settings=mempp.Settings(context=4))
+        assert [(hit.row_id, hit.score) for hit in far] == [(hit.row_id, hit.score) for hit in near]
+
+
+def crowd(size):
+    """A day of like rows without a thread, all of them candidates; and how many vectors are looked at together."""
+    at_once = []
+
+    def give(wanted):
+        at_once.append(len(wanted))
+        random = np.random.default_rng(size)
+        vectors = np.ones((len(wanted), 4)) + 0.1 * random.standard_normal((len(wanted), 4))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors.astype(np.float32), np.ones(len(wanted), np.bool_)
+
+    everything = np.arange(size)
+    table = table_of([(None, 0, True)] * size)
+    context = context_of(everything, np.ones(size, np.bool_), np.zeros(size, np.int64), table, 2, give)
+    return context, at_once
+
+
+@pytest.mark.parametrize("size", [40, 400, 4000])
+def test_a_crowded_day_costs_in_proportion_to_its_rows(size):
+    context, at_once = crowd(size)
+    assert np.bincount(context.target).max() == MOST_PARTNERS + 1
+    assert len(context.weight) == size * (MOST_PARTNERS + 1)
+    assert max(at_once) <= context_module._LOOKED_AT_TOGETHER

@@ -39,10 +39,11 @@ def server() -> Iterator[EmbeddingServer]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["minilm", "directory", "openai"])
+@pytest.fixture(scope="module", params=["minilm", "minilm-int8", "directory", "openai"])
 def make(request: pytest.FixtureRequest, tiny_directory: Path, server: EmbeddingServer) -> Make:
-    if request.param == "minilm":
-        shared = MiniLM()  # one for the module: starting it anew for every test would take most of the time
+    if request.param.startswith("minilm"):
+        # One for the module: starting it anew for every test would take most of the time.
+        shared = resolve_encoder(request.param)
         return lambda: shared
     if request.param == "directory":
         return lambda: DirectoryEncoder(tiny_directory)

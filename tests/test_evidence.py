@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mempp
 from mempp.errors import InputError
 from mempp.evidence import pack
+from mempp.passages import best_passage
 from mempp.recall import Explanation, Hit
 from mempp.records import Record
 
@@ -93,10 +95,53 @@ def test_a_first_record_larger_than_the_budget_is_cut_and_says_so():
     assert stopped.row_ids == (0,)
     assert "[cut here: the record has 5,000 characters" in str(stopped)
     assert len(str(stopped)) == 400
-    skipped = pack(hits, max_chars=400)
+    skipped = pack(hits, max_chars=1200)
     assert skipped.row_ids == (0, 1)
-    assert len(str(skipped)) <= 400
+    assert len(str(skipped)) <= 1200
     assert str(skipped).endswith("short")
+    # Half of a small budget is of use to nobody.
+    assert pack(hits, max_chars=400).row_ids == (0,)
+
+
+SENTENCES = [f"Point {number}: the committee spoke of the budget and of lunch." for number in range(200)]
+
+
+@pytest.mark.parametrize("style", ["plain", "tagged"])
+@pytest.mark.parametrize("place", [0, 1, 100, 198, 199])
+@pytest.mark.parametrize("budget", [250, 700, 3000])
+def test_of_a_record_that_is_cut_the_passage_that_matches_is_shown(place, budget, style):
+    fact = "The vendor of the tunnels is Boaring."
+    text = "\n".join(["First of all", *SENTENCES[:place], fact, *SENTENCES[place:], "last of all"])
+    question = "Which vendor did the committee choose for tunnels?"
+    evidence = pack([hit(0, text)], max_chars=budget, question=question, style=style)
+    assert evidence.cut
+    assert len(str(evidence)) <= budget
+    assert fact in str(evidence)
+    note = f"[cut here: the record has {len(text):,} characters"
+    assert note in str(evidence)
+    begins, ends = "First of all" in str(evidence), "last of all" in str(evidence)
+    assert ("[cut]\n" in str(evidence)) == (not begins and not ends)
+    assert fact not in str(pack([hit(0, text)], max_chars=budget, style=style)) or place < 50
+
+
+@given(st.text(max_size=3000), st.text(max_size=40), st.integers(1, 1500))
+def test_a_passage_lies_in_the_text(text, question, length):
+    begin = best_passage(text, question, length)
+    assert 0 <= begin <= max(0, len(text) - length)
+
+
+def test_a_passage_is_where_the_rarer_words_are():
+    text = "vendor " * 300 + "the contract of the vendor ends in May " + "vendor " * 300
+    begin = best_passage(text, "When does the vendor contract end?", 200)
+    assert "the contract of the vendor ends" in text[begin : begin + 200]
+    assert best_passage(text, "nothing of it", 200) == 0
+    assert best_passage("x" * 5000, "why x?", 100) == 0
+
+
+def test_memory_shows_the_passage_of_a_long_record_that_answers():
+    with mempp.in_memory(encoder="none") as memory:
+        memory.add("\n".join([*SENTENCES[:120], "The VPN vendor is Boaring.", *SENTENCES[120:]]))
+        assert "Boaring" in str(memory.evidence("Which VPN vendor?", max_chars=900))
 
 
 hits_strategy = st.lists(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mempp.indexes import Ranking
-from mempp.recall.fusion import Leg, fuse, latest_first
+from mempp.recall.fusion import Fused, Leg, fuse, latest_first
 from mempp.recall.slots import choose
 from mempp.recall.table import UNDATED
 from mempp.settings import Settings
@@ -109,3 +109,14 @@ def test_a_small_k_of_a_preset_is_all_slots_and_of_the_default_the_best_match():
 def test_latest_first_with_equal_dates():
     order = latest_first(np.array([0, 1, 2]), np.array([5, 5, UNDATED]), np.array([1, 2, 3]), "event")
     assert order.tolist() == [1, 0, 2]
+
+
+def test_what_takes_an_empty_slot_stands_behind_the_recency_hits():
+    fused = Fused(np.array([5, 1, 2, 3]), np.array([1.0, 0.95, 0.3, 0.2]))
+    dates = [0, 9, 1, 1, 1, 3]
+    assert chosen(fused, [1] * 6, dates, k=4, recency_slots=4, recency_floor=1.0) == [
+        (5, "recency"), (1, "score"), (2, "score"), (3, "score"),
+    ]  # fmt: skip
+    assert chosen(fused, [1] * 6, dates, k=4, recency_slots=3, recency_floor=0.9) == [
+        (5, "score"), (1, "recency"), (2, "score"), (3, "score"),
+    ]  # fmt: skip

@@ -1,19 +1,31 @@
 """Dates and spans named in a text: a table worked by hand, every form of every day, and what must not be read."""
 
 import calendar
+import math
+import re
 import time
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mempp.dates import from_microseconds, to_microseconds
+from mempp.errors import InputError
+from mempp.recall import mentioned_days
+from mempp.recall.as_of_dates import as_of_named
+from mempp.recall.date_expressions import expressions
 from mempp.recall.date_words import FAR_FUTURE, FAR_PAST
+from mempp.recall.dates_leg import MOST_YEARS, NEARNESS, DatesLeg
 from mempp.recall.mentioned_days import days_mentioned
-from mempp.recall.named_dates import DateSpan, as_of_named, named_dates
+from mempp.recall.named_dates import LONGEST_READ, MOST_EXPRESSIONS, DateSpan, named_dates
+from mempp.recall.table import UNDATED
 
 MINUTE = 60_000_000
+EPOCH = date(1970, 1, 1)
 
 
 def at(text):
@@ -381,7 +393,9 @@ def test_any_text_gives_sound_spans_and_the_same_again(pieces, join, asked_at, y
         assert one.words in text
     assert len({(one.start, one.end) for one in found}) == len(found)
     assert found == named_dates(text, asked_at=asked_at, years=years)
-    named = as_of_named(text)
+    named = None
+    with suppress(InputError):
+        named = as_of_named(text)
     if named is not None:
         assert from_microseconds(named[0]) >= datetime(1900, 1, 1, tzinfo=UTC)
         assert named[1] in text
@@ -434,13 +448,11 @@ def test_an_as_of_with_a_time_does_not_reach_past_it():
         "Who leads the team?",
         "as of now",
         "as of today, who",
-        "As of now, what was on record on 2023-11-15?",
-        "as of 2023-11-15 and as of 2023-11-16",
-        "as of 05/06/2023",
-        "as of Nov 15",
-        "as of last March",
-        "as of 2023-02-31",
-        "as of 3 May 2023 to 5 May 2023",
+        "as of yet, what did they say on 2023-11-15?",
+        "as of the merger",
+        "what is known by April about the vendor?",
+        "what is known by the team in March 2023?",
+        "as of the merger, what did they say on 2023-11-15?",
         "what would it have answered if asked on 2023-11-15?",
         "the outage of 2023-11-15",
         "the price effective as of 2023-11-15",
@@ -448,8 +460,75 @@ def test_an_as_of_with_a_time_does_not_reach_past_it():
         "was it assessed as off 2023-11-15",
     ],
 )
-def test_what_is_no_explicit_as_of_or_not_one(question):
+def test_what_is_no_explicit_as_of(question):
     assert as_of_named(question) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "As of now, what was on record on 2023-11-15?",
+        "as of 2023-11-15 and as of 2023-11-16",
+        "as of 2023-11-15 and 2023-11-16",
+        "as of 05/06/2023",
+        "as of 2023-02-31",
+        "as of 3 May 2023 to 5 May 2023",
+        "as of winter 2023",
+        "as of mid-2023",
+        "as of 3/5/23",
+        "as of may",
+        "as of the 3rd",
+        "as of the close of business on 3 May 2024",
+        "as of Christmas 2024",
+        "as of a few weeks ago",
+        "as of 3 weeks ago",
+        "as of the last 30 days",
+    ],
+)
+@pytest.mark.parametrize("asked_at", [None, at("2026-11-30")])
+def test_a_date_that_is_not_one_for_certain_is_no_missing_bound(question, asked_at):
+    with pytest.raises(InputError, match=r"as of|on record|as-of"):
+        as_of_named(question, asked_at=asked_at)
+
+
+@pytest.mark.parametrize(
+    ("question", "day"),
+    [
+        ("What was the policy as of last July?", "2026-07-31"),
+        ("as of June last year, who", "2025-06-30"),
+        ("as of June this year, who", "2026-06-30"),
+        ("as of the end of last month", "2026-10-31"),
+        ("as of last year", "2025-12-31"),
+        ("as of yesterday", "2026-11-29"),
+        ("as of 3 days ago", "2026-11-27"),
+        ("as of Nov 15", "2026-11-15"),
+        ("as of Dec 15", "2025-12-15"),
+        ("as of today, who", "2026-11-30"),
+    ],
+)
+def test_with_the_day_of_asking_a_relative_as_of_is_explicit(question, day):
+    moment, _ = as_of_named(question, asked_at=at("2026-11-30"))
+    assert moment == at(day) + 24 * 60 * MINUTE - 1
+    if "today" not in question:
+        with pytest.raises(InputError, match="asked_at="):
+            as_of_named(question)
+
+
+def test_as_of_now_is_the_moment_of_asking():
+    asked = at("2026-11-30T10:30")
+    assert as_of_named("as of now, who", asked_at=asked) == (asked, "as of now")
+
+
+@pytest.mark.parametrize(
+    ("question", "day"),
+    [
+        ("as of Friday, 3 May 2024", "2024-05-03"),
+        ("as of the year 2023", "2023-12-31"),
+        ("as of the day before 3 May 2024", "2024-05-02"),
+    ],
+)
+def test_more_ways_to_say_a_day(question, day):
+    assert as_of_named(question)[0] == at(day) + 24 * 60 * MINUTE - 1
 
 
 # --- days in documents ----------------------------------------------------------------------------------------------
@@ -460,6 +539,104 @@ def test_days_mentioned_are_single_days_ascending_once():
     expected = [date(2023, 4, 5), date(2023, 11, 15), date(2023, 11, 17)]
     assert days_mentioned(text, year=2023) == tuple((day - date(1970, 1, 1)).days for day in expected)
     assert days_mentioned("file-2023-11-15.md, log_2023-11-16T10:00", year=None) == (19_676, 19_677)
+
+
+SCRAPS = st.sampled_from(
+    ["3", "15", "2023", "2023-11-15", "-", " ", "  ", ".", ", ", "/", "th", "of ", "the ", "May", "November", "nov",
+     "a", "١٢", "_", "\n", "Sept ", "ſep", "12.5", "1", "100"]
+)  # fmt: skip
+
+
+@given(st.lists(SCRAPS, max_size=14).map("".join))
+def test_numbers_passed_over_are_in_no_day(text):
+    looked_at = days_mentioned(text, year=2023)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mentioned_days, "_NUMBER", re.compile("[0-9]+"))
+        assert days_mentioned(text, year=2023) == looked_at
+
+
+def test_a_table_of_numbers_is_not_looked_at_number_by_number(monkeypatch):
+    looked_at = []
+    around = mentioned_days._day_around
+    monkeypatch.setattr(mentioned_days, "_day_around", lambda *given: looked_at.append(given) or around(*given))
+    assert days_mentioned("12 345 67 " * 9_000 + "3 May 2023", year=None) == ((date(2023, 5, 3) - EPOCH).days,)
+    assert len(looked_at) <= 1
+    days_mentioned("12 apples " * 9_000, year=None)
+    assert len(looked_at) <= 1 + mentioned_days.MOST_NUMBERS
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_only_so_much_of_a_question_is_read():
+    everything = " ".join((date(1950, 1, 1) + timedelta(days=number)).isoformat() for number in range(20_000))
+    assert len(named_dates(everything)) == MOST_EXPRESSIONS
+    assert len(named_dates(everything, asked_at=ASKED)) == MOST_EXPRESSIONS
+    assert named_dates(" " * LONGEST_READ + "2023-11-15") == ()
+    years = []
+    named_dates("on May 3", years=lambda: years.append(1) or (2020, 2021))
+    named_dates("on May 3 and June 4", years=lambda: years.append(1) or (2020, 2021))
+    named_dates("on May 3 2020", years=lambda: years.append(1) or (2020, 2021))
+    assert len(years) == 2
+
+
+@pytest.mark.parametrize("asked_at", ["9999-12-31", "0001-01-01"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what came two weeks after the weekend of December 31?",
+        "what came three days after the weekend of December 31?",
+        "two months before the weekend of January 1",
+        "last winter, next year, next week, next weekend, 9999 years ago, tomorrow, yesterday",
+        "five years after December 31, 12 years before January 1",
+    ],
+)
+def test_at_the_edges_of_the_calendar_there_is_no_span(text, asked_at):
+    for found in (named_dates(text, asked_at=at(asked_at)), named_dates(text, years=(1, 9999))):
+        assert all(FAR_PAST <= one.start < one.end <= FAR_FUTURE for one in found)
+
+
+@pytest.mark.parametrize(("text", "plainly"), [("SPRİNG 2023 vendor", "SPRING 2023"), ("LAST SPRİNG", "last spring")])
+def test_a_turkish_capital_i_is_an_i(text, plainly):
+    assert spans(text, asked_at=ASKED) == spans(plainly, asked_at=ASKED) != []
+
+
+@pytest.mark.parametrize("size", [1, 8, 200])
+def test_the_dates_leg_is_that_of_loops_over_spans_and_years(size):
+    random = Random(size)
+    for year in (None, 2001):
+        days_ = [EPOCH + timedelta(days=random.randrange(-20_000, 20_000)) for _ in range(size)]
+        question = ", ".join(f"{day:%d %B}" if year is None else f"{day:%d %B %Y}" for day in days_)
+        dates = [random.choice([UNDATED, random.randrange(-(10**15), 2 * 10**15)]) for _ in range(200)]
+        dates += [FAR_PAST, FAR_FUTURE - 1, 0, MINUTE]
+        occurred_at, allowed = np.array(dates), np.array([random.random() < 0.8 for _ in dates])
+        mentioned = [[random.randrange(-20_000, 20_000) for _ in range(random.randrange(9))] for _ in dates]
+        leg = DatesLeg(question, allowed, occurred_at, mentioned.__getitem__, None)
+        there = [
+            from_microseconds(one).year for one, inside in zip(dates, allowed, strict=True) if inside and one != UNDATED
+        ]
+        named = named_dates(question, years=sorted(set(there))[-MOST_YEARS:])
+
+        def gap(moment, named=named):
+            return min(max(0, span.start - moment, moment - (span.end - 1)) for span in named)
+
+        expected = [
+            (0.0 if date_ == UNDATED else 0.5 * math.exp(-gap(date_) / NEARNESS))
+            + 0.5 * any(gap(day * 24 * 60 * MINUTE) == 0 for day in of_row)
+            for date_, of_row in zip(dates, mentioned, strict=True)
+        ]
+        assert leg.values(np.arange(len(dates))) == pytest.approx(expected)
+        near = [row for row, one in enumerate(dates) if allowed[row] and one != UNDATED and gap(one) <= NEARNESS]
+        near.sort(key=lambda row: (gap(dates[row]), -row))
+        assert leg.nearest(1000).tolist() == near
+        assert leg.nearest(3).tolist() == near[:3]
+
+
+def test_sentinel_dates_are_two_years_and_not_all_between():
+    occurred_at = np.array([FAR_PAST, at("2023-05-03"), FAR_FUTURE - 1])
+    leg = DatesLeg("on May 3", np.ones(3, np.bool_), occurred_at, lambda row: (), None)
+    assert leg._years() == [1, 2023, 9999]
+    assert leg.values(np.arange(3)).round(3).tolist() == [0, 0.5, 0]
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -489,8 +666,9 @@ def test_time_grows_with_the_length_and_no_faster(piece):
         best = float("inf")
         for _ in range(3):
             begin = time.process_time()
-            named_dates(text, asked_at=ASKED)
-            as_of_named(text)
+            list(expressions(text))
+            with suppress(InputError):
+                as_of_named(text)
             days_mentioned(text, year=2023)
             best = min(best, time.process_time() - begin)
         return best

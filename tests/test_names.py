@@ -536,6 +536,21 @@ def test_a_question_of_a_megabyte_is_answered_in_proportion() -> None:
         assert large < 24 * small + 0.05  # eight times the text; a quadratic step would take 64 times as long
 
 
+def test_many_spellings_of_one_person_are_noted_in_proportion() -> None:
+    """Eight times the spellings: a quadratic step would take 64 times as long."""
+
+    def noted(size: int) -> float:
+        rows = [Row([f"Slack Bridge <u{number}@x.com>"]) for number in range(size)]
+        start = time.process_time()
+        index = index_of(rows)
+        spent = time.process_time() - start
+        assert len(index.matching("what did Slack Bridge say", everything(rows), names=True).row_ids) == size
+        return spent
+
+    small, large = min(noted(1_500) for _ in range(3)), noted(12_000)
+    assert large < 24 * small + 0.05
+
+
 @pytest.mark.parametrize("name", ["orgmembench", "locomo", "longmemeval"])
 def test_presets_know_no_short_forms(name: str) -> None:
     with mempp.in_memory(encoder="none") as memory:

@@ -162,3 +162,42 @@ def test_not_all_pairs_of_a_long_answer_are_compared(monkeypatch):
     hits.append(hit(400, hits[7].record.text, day=None))
     assert packing_order(hits, [1] * 401, 10_000, "skip")[-1] == 400
     assert 0 < len(compared) < 2000
+
+
+def versions(n_texts, n_words, random):
+    """Versions of one page, half of each written anew, the shared half first in any alphabetical order."""
+    shared = " ".join(f"a{random.randrange(10**6)}" for _ in range(n_words))
+    return [shared + " " + " ".join(f"b{random.randrange(10**6)}" for _ in range(n_words)) for _ in range(n_texts)]
+
+
+def test_what_versions_of_a_page_share_makes_no_pairs(monkeypatch):
+    compared = []
+    alike = mempp.packing._alike
+    monkeypatch.setattr(mempp.packing, "_alike", lambda *pair: compared.append(pair) or alike(*pair))
+    hits = [hit(row, text, day=None) for row, text in enumerate(versions(24, 600, Random(1)))]
+    hits.append(hit(24, hits[3].record.text + " and so on", day=None))
+    assert packing_order(hits, [1] * 25, 40_000, "skip")[-1] == 24
+    assert len(compared) < 25
+
+
+def test_each_pair_is_compared_once_and_the_work_has_an_end(monkeypatch):
+    compared = []
+    alike = mempp.packing._alike
+    monkeypatch.setattr(mempp.packing, "_alike", lambda *pair: compared.append(pair) or alike(*pair))
+    random = Random(2)
+    # Every run stands in about half of the texts, so rarity tells nothing.
+    pool = [f"p{number} q{number} r{number}" for number in range(60)]
+    texts = [" ".join(random.sample(pool, 30)) for _ in range(120)]
+    hits = [hit(row, text, day=0) for row, text in enumerate(texts)]
+    packing_order(hits, [1] * 120, 40_000, "skip")
+    assert len(compared) <= 120 * 119 / 2
+    compared.clear()
+    monkeypatch.setattr(mempp.packing, "_MOST_STEPS", 1000)
+    packing_order(hits, [1] * 120, 40_000, "skip")
+    assert len(compared) < 1000 / 30 + 1
+
+
+def test_only_so_much_text_of_an_answer_is_compared(monkeypatch):
+    monkeypatch.setattr(mempp.packing, "_COMPARED_TOGETHER", 3 * len(NOTICE))
+    hits = [hit(0, "something else"), *(hit(row, NOTICE) for row in range(1, 6)), hit(6, "the end")]
+    assert packing_order(hits, [1] * 7, 1000, "skip") == [0, 1, 3, 4, 5, 6, 2]

@@ -32,11 +32,15 @@ def test_the_error_tree_is_drawn_as_it_is():
 ALLOWED = {
     "storage": {"errors"},
     "indexes": {"errors"},
-    "encoders": {"errors"},
+    "encoders": {"errors", "remote"},
     "recall": {"errors", "dates", "records", "settings", "indexes"},
     "reranking": {"errors", "encoders", "recall"},
-    "cli": {"errors", "records", "dates", "settings"},  # beside the package itself
+    "llm": {"errors", "remote"},
+    # Both beside the package itself:
+    "operators": {"errors", "records", "dates", "settings", "recall", "llm", "evidence", "progress"},
+    "cli": {"errors", "records", "dates", "settings", "llm"},
 }
+PUBLIC_ONLY = ("cli", "operators")
 
 
 @pytest.mark.parametrize("folder", sorted(ALLOWED))
@@ -55,7 +59,17 @@ def test_arrows_point_one_way(folder):
                 parts = module.split(".")
                 if parts[0] == "mempp" and len(parts) > 1 and parts[1][0].islower() and parts[1] != folder:
                     exported = parts[1] in mempp.__all__
-                    assert parts[1] in ALLOWED[folder] or (folder == "cli" and exported), f"{path.name}: {module}"
+                    assert parts[1] in ALLOWED[folder] or (folder in PUBLIC_ONLY and exported), f"{path.name}: {module}"
+
+
+def test_nothing_else_needs_a_language_model():
+    """No module but the operators and the command line imports `mempp.llm` or an operator when it is imported."""
+    for path in (ROOT / "mempp").rglob("*.py"):
+        if path.relative_to(ROOT / "mempp").parts[0] in ("llm", "operators", "cli"):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                assert not (node.module or "").startswith(("mempp.llm", "mempp.operators")), path.name
 
 
 def test_every_setting_is_in_the_readme():

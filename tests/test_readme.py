@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripted_server import ModelServer, say
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,15 +24,19 @@ def test_python_blocks_run_one_after_another_and_print_what_is_shown(tmp_path, m
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     printed = []
-    for block in blocks("python"):
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            exec(compile(block, "README.md", "exec"), names)
-        printed.append(output.getvalue())
+    with ModelServer(lambda asked: say("Vendor A [row 0].")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+        for block in blocks("python"):
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(block, "README.md", "exec"), names)
+            printed.append(output.getvalue())
     shown = blocks("text")[0]
     assert printed[0].endswith(shown)
     assert printed[1].startswith("2 0 (2, 3)")
-    assert printed[2].startswith("True\n")
+    assert printed[2] == "Vendor A [0]. the record as of 2024-06-01 (0,)\n"
+    assert printed[3].startswith("True\n")
 
 
 def test_commands_run(tmp_path):

@@ -375,10 +375,10 @@ def test_an_output_of_another_name_serves_when_it_is_the_only_one(tmp_path: Path
 
 def test_arguments_that_are_none_are_refused(tmp_path: Path) -> None:
     write_model(tmp_path)
-    for path in ("", tmp_path / "model.onnx", tmp_path / "nowhere", None, 3):
+    for path in ("", tmp_path / "model.onnx", tmp_path / "nowhere", None, 3, "x" * 5000, "a\0b"):
         with pytest.raises(InputError, match="no directory"):
             mempp.CrossEncoder(path)  # type: ignore[arg-type]
-    for number in (0, -1, True, 2.5, "8"):
+    for number in (0, -1, True, 2.5, "8", 10**30):
         with pytest.raises(InputError, match="max_length is"):
             mempp.CrossEncoder(tmp_path, max_length=number)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="threads is"):
@@ -392,6 +392,13 @@ def test_arguments_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 # --- hits ---------------------------------------------------------------------------------------------------------
+
+
+class Unreadable:
+    """What an array of another library may be: on a device, or no longer there."""
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        raise RuntimeError("it lies on another device")
 
 
 class Given:
@@ -438,7 +445,7 @@ def test_the_reranker_decides_alone_by_default(answer: list[Hit]) -> None:
         ("reranker", rank, 1.0) for rank in (0, 1, 1, 3)
     ]
     assert [share.leg_score for share in shares] == pytest.approx([0.9, 0.5, 0.5, 0.1])
-    assert "reranker: 0.9000 × 1 adds 0.90000 (rank 0 of 0, 1, …)" in str(hits[0].explain())
+    assert "reranker: 0.9000 × 1 adds 0.90000 (place 1)" in str(hits[0].explain())
     assert hits[0].explain().as_dict()["legs"][-1]["leg"] == "reranker"
 
 
@@ -523,6 +530,8 @@ def test_a_penalty_of_threads_is_told_at_its_new_size(answer: list[Hit]) -> None
         [0.1] * 11 + [math.nan],
         [0.1] * 11 + [math.inf],
         [0.1] * 11 + [None],
+        np.array([np.longdouble("1e400")] * 12),
+        Unreadable(),
     ],
 )
 def test_scores_that_are_none_are_refused(answer: list[Hit], scores: object) -> None:

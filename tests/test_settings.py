@@ -55,7 +55,8 @@ def test_unknown_preset():
     [
         {"k": 0}, {"k": -1}, {"k": 1.5}, {"k": True}, {"k": "5"}, {"candidates": 0}, {"recency_slots": -1},
         {"weight_vector": -0.1}, {"weight_tags": float("nan")}, {"weight_lexical": float("inf")}, {"gamma": 0},
-        {"gamma": -1}, {"lexical_mode": "some"}, {"ties": None}, {"packing": ""}, {"fill": 1}, {"exact": "yes"},
+        {"gamma": -1}, {"context": 21}, {"lexical_mode": "some"}, {"ties": None}, {"packing": ""}, {"fill": 1},
+        {"exact": "yes"},
     ],
 )  # fmt: skip
 def test_impossible_values(values):
@@ -72,6 +73,14 @@ def test_environment():
     for name, text in {"MEMPP_K": "many", "MEMPP_FILL": "perhaps", "MEMPP_GAMMA": "0", "MEMPP_TIES": "x"}.items():
         with pytest.raises(InputError, match="MEMPP_"):
             from_environment({name: text})
+
+
+def test_a_misspelt_variable_is_a_warning():
+    with pytest.warns(UserWarning, match="MEMPP_CONTXT means nothing to mempp; did you mean MEMPP_CONTEXT") as caught:
+        from_environment(
+            {"MEMPP_CONTXT": "3", "MEMPP_CACHE": "x", "MEMPP_ENCODER": "none", "PATH": "", "MEMPP_MODEL": "m"}
+        )
+    assert len(caught) == 1
 
 
 def test_not_settings():

@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from mempp.errors import EncoderError
 from mempp.indexes import ExactSearchWarning, VectorIndex, hnsw, vectors
+from mempp.indexes.costs import ScanCosts
+from mempp.indexes.hnsw import GraphCosts
 from mempp.indexes.ranking import best_positions
 
 Floats = NDArray[np.float32]
@@ -176,8 +179,8 @@ def test_best_positions_sorts_and_cuts(keys: list[tuple[int, int]], limit: int) 
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are searched whenever they can be, though an exact scan would be quicker at a test's size."""
     pytest.importorskip("hnswlib")
-    monkeypatch.setattr(vectors, "_VISIT_COST", 0.0)
-    monkeypatch.setattr(vectors, "_GATHER_COST", 1e9)
+    monkeypatch.setattr(vectors, "graph_costs", lambda *_: GraphCosts(0.0, 0.0))
+    monkeypatch.setattr(vectors, "_FEW_COSTS", ScanCosts(scan=1e9, gather=0.0, codes=np.inf))
 
 
 @pytest.fixture
@@ -234,6 +237,41 @@ def test_recall_of_the_graph(kind: str, views_per_row: int, searches: list[str])
 
 
 @pytest.mark.usefixtures("eager")
+def test_recall_of_the_graph_in_scopes_that_are_no_chance_sample(searches: list[str]) -> None:
+    """Prefixes, the rows of one author, one row, and rows that all lie far from the question."""
+    chance = np.random.default_rng(11)
+    n = 8_000
+    cluster = chance.integers(0, 80, n)
+    views = unit(chance.normal(size=(80, 64))[cluster] + 0.5 * chance.normal(size=(n, 64)))
+    index = VectorIndex(64, exact_up_to=7_000)
+    index.add(np.arange(7_500), views[:7_500])
+    assert index.wait_until_built(120)
+    index.add(np.arange(7_500, n), views[7_500:])
+    scopes: dict[str, NDArray[np.bool_]] = {
+        "half, a prefix": np.arange(n) < n // 2,
+        "a tenth, a prefix": np.arange(n) < n // 4,
+        "clusters": cluster < 20,
+        "one author": np.arange(n) % 5 == 3,
+        "one row": np.arange(n) == 77,
+        "one row of the tail": np.arange(n) == 7_777,
+    }
+    searches.clear()
+    for name in [*scopes, "far"]:
+        hit = wanted = 0
+        for number in range(15):
+            question = unit(views[number] + 0.05 * chance.normal(size=64))
+            allowed = scopes[name] if name in scopes else views @ question < 0
+            exact = index.rank(question, allowed, 40, exact=True).row_ids.tolist()
+            near = index.rank(question, allowed, 40).row_ids.tolist()
+            assert len(near) == len(exact) == min(40, int(allowed.sum()))
+            hit += len(set(near) & set(exact))
+            wanted += len(exact)
+        assert hit / wanted >= 0.95, name
+    assert searches.count("found") >= 60
+    index.close()
+
+
+@pytest.mark.usefixtures("eager")
 def test_a_search_that_fails_is_answered_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(4)
     views = unit(chance.normal(size=(1_500, 16)))
@@ -262,9 +300,13 @@ def test_cost_decides_between_scan_and_graph(searches: list[str], monkeypatch: p
     index.add(np.arange(n), unit(chance.normal(size=(n, 4))))
     assert index.wait_until_built(120)
     question, everything = unit(chance.normal(size=4)), np.ones(n, np.bool_)
+    assert index._graph is not None
+    graph = index._graph
+    searches.clear()  # those that measured it
+    index._graph = replace(graph, costs=GraphCosts(30.0, 30.0))  # 500 are asked for, 10,000 are scanned at 1 each
     index.rank(question, everything, 5)
-    assert searches == []  # so few numbers are scanned sooner than searched
-    monkeypatch.setattr(vectors, "_VISIT_COST", 10.0)
+    assert searches == []
+    index._graph = replace(graph, costs=GraphCosts(10.0, 30.0))
     index.rank(question, everything, 5)
     assert searches == ["found"]
     index.rank(question, np.arange(n) < 300, 5)

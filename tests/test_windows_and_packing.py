@@ -163,6 +163,55 @@ def test_as_of_is_read_from_the_question_only_when_asked(memory):
     assert [one[0].explain().as_of_read is None for one in two] == [False, True]
     with pytest.raises(mempp.InvalidDateError):
         memory.recall(question, as_of="automatic")
+    assert hits == memory.recall(question, as_of="AUTO")
+    with pytest.raises(mempp.InputError, match="05/06/2024"):
+        memory.recall("Which vendor runs the VPN, as of 05/06/2024?", as_of="auto")
+    asked = memory.evidence("Which vendor runs the VPN, as of last June?", as_of="auto", asked_at="2024-12-01")
+    assert asked.as_of_read == datetime.fromisoformat("2024-06-30T23:59:59.999999+00:00")
+
+
+def test_many_questions_with_dates_of_their_own_see_one_state():
+    with mempp.in_memory(encoder="none") as memory:
+        for month in range(1, 7):
+            memory.add(f"vpn vendor {month}", author="it", occurred_at=f"2024-0{month}-01")
+        dates = ["2024-03-31", "2024-05-31", "2024-03-31", None]
+        questions = [f"vpn vendor, as of {date}" if date else "vpn vendor" for date in dates]
+        single = [memory.recall(question, as_of="auto") for question in questions]
+        assert [len(hits) for hits in single] == [3, 5, 3, 6]
+        # An iterable that can be read once filters every question, not only the first.
+        assert memory.recall_many(questions, as_of="auto", rows=iter(range(6)), author=iter(["it"])) == single
+        asked_of = []
+
+        def permitted(record):
+            asked_of.append(record.row_id)
+            memory.add(f"vpn vendor, note {len(asked_of)}", occurred_at="2024-01-02")
+            return True
+
+        # What the predicate itself adds, and what another thread would, is no part of the answers; and rows are looked
+        # at once for each date, not for each question.
+        assert memory.recall_many(questions, as_of="auto", rows=permitted) == single
+        assert sorted(asked_of) == sorted([*range(3), *range(5), *range(6)])
+
+
+def test_rows_that_are_no_list_are_refused(memory):
+    for rows in (np.array(3), np.array([[0, 1]])):
+        with pytest.raises(mempp.InputError, match="dimension"):
+            memory.recall("vpn", rows=rows)
+
+
+def test_an_explanation_says_what_comes_from_neighbours_and_counts_places_from_1():
+    with mempp.in_memory(encoder="none") as memory:
+        memory.add_many(
+            [mempp.Document(text=text, thread="t") for text in ("vpn vendor", "thanks", "vpn vendor", "other")]
+        )
+        hits = {hit.row_id: hit for hit in memory.recall("vpn")}
+        assert "lexical, with its neighbours: 0." in str(hits[1].explain())
+        assert "(place 1)" in str(hits[1].explain()) + str(hits[0].explain())
+        ranks = [leg.rank for hit in hits.values() for leg in hit.explain().legs if leg.leg == "thread_lexical"]
+        assert len(ranks) > 1
+        assert set(ranks) == {0}  # all are of one thread, so none is better
+        alone = memory.recall("vpn", settings=mempp.Settings(context=0))
+        assert "neighbours" not in str(alone[0].explain())
 
 
 def test_dates_named_bring_rows_of_that_time_forward(memory):

@@ -10,7 +10,7 @@ from eval.datasets.longmemeval import LONGMEMEVAL
 from eval.datasets.membench import MEMBENCH
 from eval.datasets.orgmembench import ORGMEMBENCH
 from eval.datasets.own import OWN
-from eval.errors import EvalError
+from eval.errors import UsageError
 
 __all__ = ["DATASETS", "dataset"]
 
@@ -23,8 +23,8 @@ def dataset(name: str) -> Dataset:
     """The benchmark of this name.
 
     Raises:
-        EvalError: there is none; names the nearest.
+        UsageError: there is none; names the nearest.
     """
     if name not in DATASETS:
-        raise EvalError(f"no benchmark {name!r:.60}{nearest(name, DATASETS)}; there are: {', '.join(DATASETS)}")
+        raise UsageError(f"no benchmark {name!r:.60}{nearest(name, DATASETS)}; there are: {', '.join(DATASETS)}")
     return DATASETS[name]

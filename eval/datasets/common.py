@@ -3,18 +3,23 @@
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from eval.cases import Options
 from eval.datasets.items import Item
-from eval.errors import DatasetError, EvalError
+from eval.errors import DatasetError, UsageError
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
-_WHOLE_DAY = re.compile(r"\d{4}-?(?:\d{2}-?\d{2}|W\d{2}-?\d)(?:[T ].+)?", re.DOTALL)
+# The forms that Mem++ takes: a whole day, or a moment of one.
+_DATE = re.compile(
+    r"(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}-W\d{2}-\d|\d{4}W\d{3})"
+    r"(?:[T ]\d{2}(?::?\d{2}(?::?\d{2}(?:[.,]\d+)?)?)?(?:Z|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?)?",
+    re.ASCII,
+)
 
 
 def check_options(name: str, options: Options, known: Mapping[str, Collection[str]]) -> None:
@@ -26,14 +31,14 @@ def check_options(name: str, options: Options, known: Mapping[str, Collection[st
         known: option → the values it may have; empty for any value.
 
     Raises:
-        EvalError: names what may be given.
+        UsageError: names what may be given.
     """
     for option, value in options.items():
         if option not in known:
             there = ", ".join(known) or "none"
-            raise EvalError(f"{name} has no option {option!r}{nearest(option, known)}; its options are: {there}")
+            raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}; its options are: {there}")
         if known[option] and value not in known[option]:
-            raise EvalError(f"{name}: {option}={value!r:.60} is not possible; use one of {', '.join(known[option])}")
+            raise UsageError(f"{name}: {option}={value!r:.60} is not possible; use one of {', '.join(known[option])}")
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
@@ -46,7 +51,7 @@ def chosen(name: str, option: str, options: Options, known: Collection[str]) -> 
     """The names that a comma-separated option gives, in the order of `known`; all of them without the option.
 
     Raises:
-        EvalError: a name that is not known, or none at all.
+        UsageError: a name that is not known, or none at all.
     """
     if option not in options:
         return tuple(known)
@@ -54,9 +59,9 @@ def chosen(name: str, option: str, options: Options, known: Collection[str]) -> 
     for one in names:
         if one not in known:
             there = ", ".join(known)
-            raise EvalError(f"{name}: {option}={one!r:.60} is not there{nearest(one, known)}; there are: {there}")
+            raise UsageError(f"{name}: {option}={one!r:.60} is not there{nearest(one, known)}; there are: {there}")
     if not names:
-        raise EvalError(f"{name}: {option}= names nothing; there are: {', '.join(known)}")
+        raise UsageError(f"{name}: {option}= names nothing; there are: {', '.join(known)}")
     return tuple(one for one in known if one in names)
 
 
@@ -116,20 +121,36 @@ def unique(items: Iterable[Item], key: str) -> Iterator[Item]:
         yield item
 
 
+def checked_choices(item: Item, choices: dict[str, str]) -> dict[str, str]:
+    """The options of a multiple-choice question, if an answer can tell their letters apart.
+
+    Raises:
+        DatasetError: a letter is blank, or two are equal but for case and blanks.
+    """
+    plain = [letter.strip().casefold() for letter in choices]
+    if not all(plain) or len(set(plain)) < len(plain):
+        raise item.fault(f"the letters of the choices must differ in more than case, are {', '.join(choices)!r:.60}")
+    return choices
+
+
 def iso_date(item: Item, key: str) -> str | None:
     """An ISO 8601 date or moment under `key`, as it stands; None where there is none.
 
     Raises:
-        DatasetError: the value is no whole date.
+        DatasetError: the value is no whole date, or lies outside the years 1 to 9999 in UTC.
     """
     text = item.text_or_none(key)
     if text is None:
         return None
     text = text.strip()
     try:
-        if not _WHOLE_DAY.fullmatch(text):
+        if not _DATE.fullmatch(text):
             raise ValueError
-        datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.replace(",", "."))
+        if moment.tzinfo is not None:
+            moment.astimezone(UTC)
+    except OverflowError:
+        raise item.fault(f"{key!r} lies outside the years 1 to 9999 in UTC: {text!r:.60}") from None
     except ValueError:
         raise item.fault(
             f"{key!r} is no date: {text!r:.60}; use ISO 8601, such as 2024-06-01 or 2024-06-01T09:30:00+02:00"

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 from eval.errors import DatasetError
 
+LARGEST_WEIGHT = 1e9
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 
 
 def shown(value: object) -> str:
     """A value as messages quote it: its kind and its beginning, on one line of bounded length."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        text = "too long to be shown"
     return f"{_KINDS.get(type(value), 'a number')}, {text if len(text) <= 60 else text[:57] + '…'}"
 
 
@@ -86,7 +90,17 @@ class Item:
         value = self.get(key)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.fault(f"{key!r} must be a number, is {shown(value)}")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            raise self.fault(f"{key!r} is a number that is too large") from None
+
+    def weight(self, key: str) -> float:
+        """A number that must be there, above 0 and at most `LARGEST_WEIGHT`, so that sums of it are numbers too."""
+        value = self.number(key)
+        if not 0 < value <= LARGEST_WEIGHT:
+            raise self.fault(f"{key!r} must be above 0 and at most {LARGEST_WEIGHT:,.0f}, is {shown(value)}")
+        return value
 
     def flag(self, key: str) -> bool:
         """True or false; false if it is missing or null."""

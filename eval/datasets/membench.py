@@ -20,10 +20,10 @@ from datetime import datetime
 from pathlib import Path
 
 from eval.cases import Case, Collection, Dataset, EvalDocument, Options
-from eval.datasets.common import check_options, chosen, entries, existing, spoken
+from eval.datasets.common import check_options, checked_choices, chosen, entries, existing, spoken
 from eval.datasets.items import Item, shown
 from eval.datasets.json_stream import stream_arrays
-from eval.errors import DatasetError, EvalError
+from eval.errors import DatasetError, UsageError
 
 _EXPECTS = "the folder MemData, the folder of an agent in it, or the file of a task"
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
@@ -74,7 +74,7 @@ def _read(paths: list[Path], options: Options) -> Iterator[Collection]:
             raise DatasetError(f"{path}: it holds no trajectory")
         there |= counts.keys()
     if wanted is not None and (missing := [one for one in wanted if one not in there]):
-        raise EvalError(
+        raise UsageError(
             f"membench: no scenario {missing[0]!r:.60} in these files; there are: {', '.join(sorted(there))}"
         )
 
@@ -104,6 +104,7 @@ def _collection(name: str, task: str, item: Item, options: Options) -> Collectio
     choices = {letter: _plain(question, letter, text) for letter, text in question.item("choices").fields.items()}
     if (truth := question.text("ground_truth").strip()) not in choices:
         raise question.fault(f"'ground_truth' {truth!r:.60} is none of the choices {', '.join(choices) or '(none)'}")
+    checked_choices(question, choices)
     moment = _moment(question)
     case = Case(
         id=f"{name}:{question.words('qid') if 'qid' in question else 0}",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from eval.cases import Case, Collection, Dataset, EvalDocument, Facet, Options
 from eval.datasets.common import check_options, existing, iso_date, read_text, unique
-from eval.datasets.items import Item, shown
+from eval.datasets.items import Item
 from eval.datasets.json_stream import read_lines
 from eval.errors import DatasetError
 
@@ -132,9 +132,7 @@ def _facet(item: Item) -> Facet:
     text = item.text("criterion").strip()
     if fails := item.text_or_none("fail_criterion"):
         text += f"\nNo credit if: {fails.strip()}"
-    if not 0 < (weight := item.number("max_score")) < float("inf"):
-        raise item.fault(f"'max_score' must be above 0, is {shown(weight)}")
-    return Facet(text=text, weight=weight)
+    return Facet(text=text, weight=item.weight("max_score"))
 
 
 def _answer(truth: Item) -> str:

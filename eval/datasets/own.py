@@ -23,7 +23,7 @@ id is `id`, else `source`, else `line-N` by the line of the file; no two documen
 | `answers` (or `answer`) | gold: a text or a list of them, any of which is right |
 | `evidence` | ids of all the documents that a complete answer rests on; without it retrieval is not scored |
 | `rubric` | instead of a yes or no: parts that are graded one by one, `{"text": …, "weight": 1}` or just texts |
-| `choices` | letter → text; `answers` then holds the letter |
+| `choices` | letter → text, letters that differ in more than case; `answers` then holds the letter |
 | `unanswerable` | true: the right answer is that the record does not tell |
 
 A question needs at least one of `answers`, `evidence`, `rubric` and `unanswerable`, else nothing could score it. A key
@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from eval.cases import Case, Collection, Dataset, EvalDocument, Facet, Options
-from eval.datasets.common import check_options, existing, iso_date, nearest
-from eval.datasets.items import Item, shown
+from eval.datasets.common import check_options, checked_choices, existing, iso_date, nearest
+from eval.datasets.items import Item
 from eval.datasets.json_stream import read_lines
 from eval.errors import DatasetError
 
@@ -154,9 +154,7 @@ def _rubric(item: Item) -> tuple[Facet, ...]:
             facets.append(Facet(item.checked_text(f"rubric[{at}]", value)))
             continue
         part = Item.of(f"{item.place}, rubric[{at}]", value)
-        weight = part.number("weight") if "weight" in part else 1.0
-        if not 0 < weight < float("inf"):
-            raise part.fault(f"'weight' must be above 0, is {shown(weight)}")
+        weight = part.weight("weight") if "weight" in part else 1.0
         facets.append(Facet(part.text("text"), weight))
     return tuple(facets)
 
@@ -165,7 +163,7 @@ def _choices(item: Item) -> dict[str, str]:
     if "choices" not in item:
         return {}
     choices = item.item("choices")
-    return {letter: choices.text(letter) for letter in choices.fields}
+    return checked_choices(choices, {letter: choices.text(letter) for letter in choices.fields})
 
 
 OWN = Dataset(

@@ -97,6 +97,11 @@ def prompt_for(dataset_name: str) -> Prompt:
     return load(_ANSWER_PROMPTS.get(dataset_name, "answer.v1"))
 
 
+def choice_prompt() -> Prompt:
+    """Returns what a multiple-choice question is asked with where the answering prompt has no {choices}."""
+    return load("answer_choice.v1")
+
+
 def _is_name(name_or_path: str | Path) -> bool:
     return isinstance(name_or_path, str) and bool(name_or_path) and "/" not in name_or_path
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 
 import mempp
-from eval.errors import EvalError
+from eval.errors import UsageError
 from eval.systems.base import Options, System
 
 __all__ = ["names", "system"]
@@ -33,7 +33,7 @@ def system(name: str, options: Options | None = None, *, encoder: mempp.Encoder 
         encoder: an encoder object, instead of the one that `options` names.
 
     Raises:
-        EvalError: there is no such system, or an option is not usable.
+        UsageError: there is no such system, or an option is not usable.
         SystemUnavailableError: a package that it needs is not installed.
     """
     for module in _modules():
@@ -44,7 +44,7 @@ def system(name: str, options: Options | None = None, *, encoder: mempp.Encoder 
     known = [one for one, _ in names()]
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "the systems are"
-    raise EvalError(f"there is no system {name!r}; {hint} ({', '.join(known)})")
+    raise UsageError(f"there is no system {name!r}; {hint} ({', '.join(known)})")
 
 
 def _modules() -> Iterator[ModuleType]:

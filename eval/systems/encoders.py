@@ -13,22 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mempp
-from eval.errors import EvalError, SystemUnavailableError
+from eval.errors import EvalError, SystemUnavailableError, UsageError
 from eval.systems.base import Json
 
 
 @contextmanager
-def mempp_errors(what: str) -> Iterator[None]:
+def mempp_errors(what: str, *, given: bool = False) -> Iterator[None]:
     """Tell errors of Mem++ as errors of the evaluation, with what was being done before the colon.
 
     Raises:
         SystemUnavailableError: an encoder is missing.
+        UsageError: what the command line gave, if that is what is tried (`given`), is not usable.
         EvalError: any other error of Mem++.
     """
     try:
         yield
     except mempp.EncoderUnavailableError as error:
         raise SystemUnavailableError(f"{what}: {error}") from error
+    except mempp.InputError as error:
+        raise (UsageError if given else EvalError)(f"{what}: {error}") from error
     except mempp.MemppError as error:
         raise EvalError(f"{what}: {error}") from error
 
@@ -90,10 +93,10 @@ def encoder_for(choice: str, given: mempp.Encoder | None) -> RememberingEncoder:
     if isinstance(given, RememberingEncoder):
         return given
     if given is None:
-        with mempp_errors(f"--encoder {choice}"), mempp.in_memory(encoder=choice) as memory:
+        with mempp_errors(f"--encoder {choice}", given=True), mempp.in_memory(encoder=choice) as memory:
             given = memory.encoder
     if given is None:
-        raise EvalError("--encoder none: this system finds by vectors only; name an encoder")
+        raise UsageError("--encoder none: this system finds by vectors only; name an encoder")
     return RememberingEncoder(given)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import mempp
 from eval.cases import Case, Collection
-from eval.errors import EvalError, SystemUnavailableError
+from eval.errors import EvalError, SystemUnavailableError, UsageError
 from eval.systems.base import Ingest, Json, Options, Ranked, Retrieved, System
 from eval.systems.encoders import RememberingEncoder, described, encoder_for, head_limit, mempp_errors
 from eval.systems.options import parsed, positive_k, refuse_unknown
@@ -45,13 +45,13 @@ def build(name: str, options: Options, encoder: mempp.Encoder | None = None) -> 
     """The system.
 
     Raises:
-        EvalError: an option is not usable.
+        UsageError: an option is not usable.
         SystemUnavailableError: mem0ai or the encoder is not installed.
     """
     refuse_unknown(options, _OPTIONS, name)
     threshold = parsed(options.settings, _OPTIONS, name).get("threshold", 0.1)
     if not 0 <= threshold <= 1:
-        raise EvalError(f"--set threshold={threshold}: the least score must be from 0 to 1")
+        raise UsageError(f"--set threshold={threshold}: the least score must be from 0 to 1")
     k = positive_k(options, DEFAULT_K)
     if find_spec("mem0") is None or find_spec("qdrant_client") is None:
         raise SystemUnavailableError("the system 'mem0' needs the package mem0ai; run: pip install mem0ai")

@@ -3,8 +3,8 @@
 `--preset` names a preset, `--k` and `--set NAME=VALUE` set fields of `mempp.Settings`, in this order the last wins;
 below them stand the MEMPP_ variables of the environment and the defaults, with k = 50. The configuration tells what
 holds in the end. Further options: `store=memory|disk` (disk: in a temporary folder), `style=plain|tagged` (of the
-evidence), `repeats=exact|paper`, `exact_up_to=N` (vectors up to which search scans). Documents are added in the
-collection's order, with the id as `source`.
+evidence), `repeats=exact|paper`, `exact_up_to=N` (vectors up to which search scans), and those of `operators`, which
+have a language model work over the record. Documents are added in the collection's order, with the id as `source`.
 
 `lexical` and `vector` turn the other legs, and the recency slots, off, whatever a preset says; `--set recency_slots=3`
 brings the slots back.
@@ -25,15 +25,17 @@ from typing import Any, Literal, get_type_hints
 
 import mempp
 from eval.cases import Case, Collection, EvalDocument
-from eval.errors import EvalError
+from eval.errors import UsageError
 from eval.systems.base import Evidence, Ingest, Json, Options, Ranked, Retrieved, System
 from eval.systems.encoders import RememberingEncoder, described, encoder_for, head_limit, mempp_errors
+from eval.systems.operators import OPTIONS as OPERATOR_OPTIONS
+from eval.systems.operators import WEIGHT_FACTS, Operators
 from eval.systems.options import parsed, positive_k
 from eval.systems.packing import check_budgets
 from eval.systems.timeline import check_collection, check_question, moment
 
 SYSTEMS = {
-    "mempp": "Mem++: lexical, tag and vector leg, recency slots; --preset, and every field of Settings by --set",
+    "mempp": "Mem++: words, names and tags, vectors, threads, dates; --preset, and every field of Settings by --set",
     "lexical": "Mem++ with its lexical leg alone: BM25",
     "vector": "Mem++ with its vector leg alone: the encoder over whole documents, as far as it reads them",
 }
@@ -64,29 +66,32 @@ def build(name: str, options: Options, encoder: mempp.Encoder | None = None) -> 
     """The system.
 
     Raises:
-        EvalError: a setting, preset, or option is not usable.
+        UsageError: a setting, preset, or option is not usable.
         SystemUnavailableError: the encoder is not installed.
     """
     types = setting_types()
-    values = parsed(options.settings, {**types, **_OPTIONS}, name)
+    values = parsed(options.settings, {**types, **_OPTIONS, **OPERATOR_OPTIONS}, name)
     chosen = {key: value for key, value in values.items() if key in types}
     if options.k is not None:
         k = positive_k(options, 1)
         if chosen.setdefault("k", k) != k:
-            raise EvalError(f"--k {k} and --set k={chosen['k']} disagree; give one of them")
+            raise UsageError(f"--k {k} and --set k={chosen['k']} disagree; give one of them")
     if options.preset is None and not os.environ.get("MEMPP_K", "").strip():
         chosen.setdefault("k", DEFAULT_K)
     if name in _ONE_LEG:
         for key, value in _ONE_LEG[name].items():
             if chosen.setdefault(key, value) != value:
-                raise EvalError(f"--set {key}={chosen[key]}: {name!r} has one leg only; use 'mempp' to mix legs")
+                raise UsageError(f"--set {key}={chosen[key]}: {name!r} has one leg only; use 'mempp' to mix legs")
         chosen.setdefault("recency_slots", 0)
+    operators = Operators.of(values)
+    if "facts" in operators.switches:
+        chosen.setdefault("weight_facts", WEIGHT_FACTS)
     remembering = None
     if name != "lexical" and (encoder is not None or options.encoder != "none"):
         remembering = encoder_for(options.encoder, encoder)
     elif name == "vector":
-        raise EvalError("--encoder none: 'vector' finds by vectors only; name an encoder")
-    return MemppSystem(name, options, chosen, {**_DEFAULTS, **values}, remembering)
+        raise UsageError("--encoder none: 'vector' finds by vectors only; name an encoder")
+    return MemppSystem(name, options, chosen, {**_DEFAULTS, **values}, remembering, operators)
 
 
 class MemppSystem:
@@ -99,13 +104,15 @@ class MemppSystem:
         chosen: Mapping[str, Any],
         extra: Mapping[str, Any],
         encoder: RememberingEncoder | None,
+        operators: Operators,
     ) -> None:
         """Settle the settings: those chosen, then the preset's, then the environment's, then the defaults."""
         self._name = name
         self._options = options
         self._extra = {key: extra[key] for key in _OPTIONS}
         self._encoder = encoder
-        with mempp_errors(name):
+        self._operators = operators
+        with mempp_errors(name, given=True):
             given: dict[str, Any] = {}
             if options.preset is not None:
                 preset = mempp.preset(options.preset)
@@ -135,17 +142,29 @@ class MemppSystem:
             "as_of": self._options.as_of,
             "encoder": None if self._encoder is None else described(self._encoder),
             **self._extra,
+            **self._operators.configuration,
         }
 
     @property
     def notes(self) -> Sequence[str]:
         """What a reader of a table must know."""
+        return (*self._notes_on_environment(), *self._notes_on_vectors(), *self._operators.notes)
+
+    def _notes_on_environment(self) -> Sequence[str]:
+        taken = [
+            f"{name}={os.environ[name]}"
+            for name in sorted(f"MEMPP_{one.upper()}" for one in setting_types())
+            if os.environ.get(name, "").strip()
+        ]
+        return (f"settings taken from the environment: {', '.join(taken)}",) if taken else ()
+
+    def _notes_on_vectors(self) -> Sequence[str]:
         if self._name == "lexical":
             return ("BM25 alone: no vectors, no tags",)
         if self._encoder is None:
             return ("no encoder: the vector leg takes no part",)
         limit = head_limit(self._encoder)
-        if limit is None or not self._effective.weight_vector:
+        if limit is None or not self._effective.weight_vector or self._effective.windows:
             return ()
         return (f"the vector leg reads only the first {limit - 2} word pieces of a document",)
 
@@ -171,7 +190,9 @@ class MemppSystem:
                 else:
                     memory = mempp.in_memory(**chosen)
             with memory:
-                yield MemppSession(collection, memory, self._options.as_of, self._extra["style"], self._encoder)
+                yield MemppSession(
+                    collection, memory, self._options.as_of, self._extra["style"], self._encoder, self._operators
+                )
 
 
 class MemppSession:
@@ -184,11 +205,13 @@ class MemppSession:
         as_of: bool,
         style: Literal["plain", "tagged"],
         encoder: RememberingEncoder | None,
+        operators: Operators,
     ) -> None:
         self._memory = memory
         self._as_of = as_of
         self._style: Literal["plain", "tagged"] = style
         self._encoder = encoder
+        self._operators = operators
         self._documents = {one.id: one for one in collection.documents}
         self._ids: dict[int, list[str]] = defaultdict(list)
         if encoder is not None:
@@ -197,10 +220,13 @@ class MemppSession:
         start = time.perf_counter()
         with mempp_errors(f"collection {collection.id!r}"):
             report = memory.add_many([_document(one) for one in collection.documents], embed=encoder is not None)
+            merged = operators.prepare(memory)
         seconds = time.perf_counter() - start
         for document, row in zip(collection.documents, report.row_ids, strict=True):
             if row is not None:
                 self._ids[row].append(document.id)
+        for row, originals in merged.items():
+            self._ids[row] = [name for original in originals for name in self._ids[original]]
         self.ingest = Ingest(documents=len(collection.documents), seconds=seconds, bytes_stored=self._bytes_stored())
 
     def retrieve(self, case: Case, budgets: Sequence[int]) -> Retrieved:
@@ -216,16 +242,14 @@ class MemppSession:
             # What a caller does: one question, one budget. What follows is for measuring only.
             first = None
             if budgets:
-                first = self._memory.evidence(case.text, max_chars=budgets[0], style=self._style, as_of=as_of)
+                first = self._evidence(case.text, budgets[0], as_of)
             hits = self._memory.recall(case.text, as_of=as_of) if first is None else None
             seconds = time.perf_counter() - start
             if hits is None:
                 hits = self._memory.recall(case.text, as_of=as_of)
             for budget in budgets:
-                if first is None or budget != budgets[0]:
-                    packed = self._memory.evidence(case.text, max_chars=budget, style=self._style, as_of=as_of)
-                else:
-                    packed = first
+                again = first is not None and budget == budgets[0]
+                packed = first if again and first is not None else self._evidence(case.text, budget, as_of)
                 evidence[budget] = Evidence(text=packed.text, shares=self._shares(packed.text, packed.hits, as_of))
         ranked = tuple(
             Ranked(id=name, score=hit.score, ranks={leg.leg: leg.rank for leg in hit.explain().legs})
@@ -233,6 +257,14 @@ class MemppSession:
             for name in self._visible_ids(hit.row_id, as_of)
         )
         return Retrieved(ranked=ranked, evidence=evidence, seconds=seconds)
+
+    def _evidence(self, question: str, budget: int, as_of: str | None) -> mempp.Evidence:
+        graph = self._operators.graph
+        if graph is None:
+            return self._memory.evidence(question, max_chars=budget, style=self._style, as_of=as_of)
+        return self._memory.graph_evidence(
+            question, model=self._operators.model, graph=graph, max_chars=budget, style=self._style, as_of=as_of
+        )
 
     def _shares(self, text: str, hits: Sequence[mempp.Hit], as_of: str | None) -> dict[str, float]:
         shares = {}

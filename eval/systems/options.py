@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin
 
-from eval.errors import EvalError
+from eval.errors import UsageError
 from eval.systems.base import Options
 
 MEANING = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -22,13 +22,13 @@ def parsed(given: Mapping[str, str], hints: Mapping[str, object], system: str) -
         system: name of the system, for the message.
 
     Raises:
-        EvalError: the system has no such option, or the text is no value of its type.
+        UsageError: the system has no such option, or the text is no value of its type.
     """
     for name in given:
         if name not in hints:
             near = get_close_matches(name, hints, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else _there_are(hints)
-            raise EvalError(f"--set {name}=…: the system {system!r} has no option {name!r}; {hint}")
+            raise UsageError(f"--set {name}=…: the system {system!r} has no option {name!r}; {hint}")
     return {name: _parse(name, hints[name], text) for name, text in given.items()}
 
 
@@ -36,23 +36,23 @@ def refuse_unknown(options: Options, hints: Mapping[str, object], system: str, *
     """Refuse a preset for a system that has none, and options that it does not know.
 
     Raises:
-        EvalError: one was given.
+        UsageError: one was given.
     """
     parsed(options.settings, hints, system)
     if options.preset is not None and not preset:
-        raise EvalError(f"--preset {options.preset}: the system {system!r} has no presets; leave it out")
+        raise UsageError(f"--preset {options.preset}: the system {system!r} has no presets; leave it out")
 
 
 def positive_k(options: Options, default: int) -> int:
     """The number of results that was asked for.
 
     Raises:
-        EvalError: it is below 1.
+        UsageError: it is below 1.
     """
     if options.k is None:
         return default
     if isinstance(options.k, bool) or not isinstance(options.k, int) or options.k < 1:
-        raise EvalError(f"--k must be a whole number from 1, got {options.k!r}")
+        raise UsageError(f"--k must be a whole number from 1, got {options.k!r}")
     return options.k
 
 
@@ -72,7 +72,7 @@ def _parse(name: str, hint: object, text: str) -> object:
         for kind in kinds[:-1]:
             try:
                 return _parse(name, kind, text)
-            except EvalError:
+            except UsageError:
                 continue
         return _parse(name, kinds[-1], text)
     if get_origin(hint) is Literal:
@@ -109,6 +109,6 @@ def _number(name: str, text: str, kind: Callable[[str], int | float], what: str)
         raise _unusable(name, text, what) from None
 
 
-def _unusable(name: str, text: str, wanted: str) -> EvalError:
+def _unusable(name: str, text: str, wanted: str) -> UsageError:
     shown = text if len(text) <= 80 else text[:79] + "…"
-    return EvalError(f"--set {name}={shown}: the value must be {wanted}")
+    return UsageError(f"--set {name}={shown}: the value must be {wanted}")

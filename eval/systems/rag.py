@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 import mempp
 from eval.cases import Case, Collection
-from eval.errors import EvalError
+from eval.errors import UsageError
 from eval.systems.base import Ingest, Json, Options, Ranked, Retrieved, System
 from eval.systems.chunking import TokenStarts, chunk_bounds, word_pieces, words
 from eval.systems.encoders import RememberingEncoder, described, encoder_for, head_limit, mempp_errors, tokenizer_for
@@ -51,12 +51,12 @@ def build(name: str, options: Options, encoder: mempp.Encoder | None = None) -> 
     """The system.
 
     Raises:
-        EvalError: N is below 16, or an option is not usable.
+        UsageError: N is below 16, or an option is not usable.
         SystemUnavailableError: the encoder or its tokenizer is not installed.
     """
     size = int(name.removeprefix("rag-"))
     if size < SMALLEST:
-        raise EvalError(f"{name}: a chunk has at least {SMALLEST} tokens")
+        raise UsageError(f"{name}: a chunk has at least {SMALLEST} tokens")
     refuse_unknown(options, _OPTIONS, name)
     chosen = parsed(options.settings, _OPTIONS, name)
     remembering = encoder_for(options.encoder, encoder)

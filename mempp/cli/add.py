@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import mempp
 from mempp.cli.interrupts import Interrupts
@@ -21,7 +21,7 @@ from mempp.cli.sources.files import STANDARD_INPUT, FoundFiles, SourceFile
 from mempp.errors import EncoderError, InputError, MemppError
 
 if TYPE_CHECKING:
-    from mempp import Memory
+    from mempp import Adding, Memory
 
 _BATCH_CHARACTERS = 8_000_000
 """A batch ends earlier when its texts have this many characters, so that memory stays bounded."""
@@ -87,35 +87,75 @@ def run(store: str, files: FoundFiles, wishes: Wishes) -> int:
         _tell_files(files)
     tally = Tally()
     code = DONE
-    with ExitStack() as stack:
-
-        @cache
-        def opened() -> "Memory":
-            try:
-                return stack.enter_context(mempp.open(store, encoder=wishes.encoder))
-            except MemppError as error:
-                raise _NotOpenedError(error) from error
-
-        try:
+    target = _Target(store, wishes)
+    try:
+        with target:
             if not _is_new(store):
-                opened()  # what is wrong with it is told before anything is read
-            _add_files(opened, files, wishes, tally)
-        except _NotOpenedError as error:
-            raise error.args[0] from None
-        except KeyboardInterrupt:
-            tally.stopped_by, code = "interrupted", INTERRUPTED
-        except MemppError as error:
-            debug(error)
-            hint = "; --no-embed adds without vectors for now" if isinstance(error, EncoderError) else ""
-            tally.stopped_by, code = f"{error}{hint}", WRONG_USAGE if isinstance(error, InputError) else AT_FAULT
+                target.open()  # what is wrong with it is told before anything is read
+            _add_files(target, files, wishes, tally)
+    except _NotOpenedError as error:
+        raise error.args[0] from None
+    except KeyboardInterrupt:
+        tally.stopped_by, code = "interrupted", INTERRUPTED
+    except MemppError as error:
+        debug(error)
+        hint = "; --no-embed adds without vectors for now" if isinstance(error, EncoderError) else ""
+        tally.stopped_by, code = f"{error}{hint}", WRONG_USAGE if isinstance(error, InputError) else AT_FAULT
     if tally.stopped_by is not None:
         code = code or AT_FAULT
-        say(f"{tally.stopped_by}; {_stays(tally.added)}")
+        say(f"{tally.stopped_by}; {_stays(tally.added)}{_without_vectors(store, target.waiting)}")
     elif not wishes.quiet:
         say(summary(store, tally, time.monotonic() - started))
     if wishes.as_json:
         write_json(tally.as_dict(store, files))
     return code
+
+
+class _Target:
+    """The store, opened when there is something to put into it, and what adds to it. A context manager."""
+
+    def __init__(self, store: str, wishes: Wishes) -> None:
+        self._store = store
+        self._wishes = wishes
+        self._stack = ExitStack()
+        self._memory: Memory | None = None
+        self._adding: Adding | None = None
+        self.done: Callable[[int], None] = lambda documents: None
+        """Called with the number of documents that are stored and have their vectors."""
+
+    @property
+    def waiting(self) -> int:
+        """Documents that were stored and have no vector yet."""
+        return 0 if self._adding is None else self._adding.waiting
+
+    def open(self) -> "tuple[Memory, Adding]":
+        """The opened store and what adds to it.
+
+        Raises:
+            _NotOpenedError: it cannot be opened.
+        """
+        if self._memory is None or self._adding is None:
+            try:
+                self._memory = self._stack.enter_context(mempp.open(self._store, encoder=self._wishes.encoder))
+            except MemppError as error:
+                raise _NotOpenedError(error) from error
+            adding = self._memory.adding(embed=self._wishes.embed, done=lambda documents: self.done(documents))
+            self._adding = self._stack.enter_context(adding)
+        return self._memory, self._adding
+
+    def finish(self) -> None:
+        """Wait for the vectors of what was added."""
+        if self._adding is not None:
+            self._adding.finish()
+
+    def __enter__(self) -> Self:
+        self._stack.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
 
 class _NotOpenedError(Exception):
@@ -132,27 +172,35 @@ def _is_new(store: str) -> bool:
         return False
 
 
-def _add_files(opened: Callable[[], "Memory"], files: FoundFiles, wishes: Wishes, tally: Tally) -> None:
+def _add_files(target: _Target, files: FoundFiles, wishes: Wishes, tally: Tally) -> None:
     """Add batch by batch; the tally is right when this is interrupted, too."""
     work = _Work(files, wishes, tally)
     if files.files and files.files[0].path == STANDARD_INPUT and sys.stdin.isatty() and not wishes.quiet:
         say(f"reading {files.files[0].format.name} from the terminal; end with Ctrl-D")
     with Interrupts().watched() as interrupts, meter("adding", quiet=wishes.quiet) as progress:
+
+        def show(documents: int) -> None:
+            fraction = work.fraction()
+            progress.show(documents, fraction if fraction is None else fraction * documents / max(1, tally.read))
+
+        target.done = show
         for batch in work.batches():
+            memory, adding = target.open()
+            adding.make_room()
             with interrupts.step():
-                _add_batch(opened(), batch, wishes, tally)
-            progress.show(tally.read, work.fraction())
+                _add_batch(memory, adding, batch, wishes, tally)
+        target.finish()
     if not wishes.quiet:
         for option in work.fields.unused():
             say(f"note: no document had the key of --map {option}")
 
 
-def _add_batch(memory: "Memory", batch: list[Document], wishes: Wishes, tally: Tally) -> None:
+def _add_batch(memory: "Memory", adding: "Adding", batch: list[Document], wishes: Wishes, tally: Tally) -> None:
     before = len(memory)
     try:
-        report = memory.add_many(batch, embed=wishes.embed, batch_size=len(batch))
+        report = adding.add(batch)
     except BaseException:
-        # The batch may have been committed before its embedding failed.
+        # It may have been committed, and interrupted then.
         with suppress(MemppError):
             memory.refresh()
         tally.added += min(len(batch), len(memory) - before)
@@ -253,6 +301,11 @@ def _stays(added: int) -> str:
     if not added:
         return "nothing was added"
     return f"{_documents(added)} added before {'stays' if added == 1 else 'stay'}"
+
+
+def _without_vectors(store: str, waiting: int) -> str:
+    """What to say of documents that were stored and not embedded."""
+    return f"; {_documents(waiting)} without vectors, which `mempp embed {store}` makes" if waiting else ""
 
 
 def _documents(count: int) -> str:

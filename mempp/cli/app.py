@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mempp
-from mempp.cli import options
+from mempp.cli import extraction, options
+from mempp.cli.ask import ask_command
+from mempp.cli.consolidate import consolidate_command
+from mempp.cli.embed import embed_command, reembed_command
 from mempp.cli.export import export_command
-from mempp.cli.output import record_as_json, say, write, write_json
+from mempp.cli.facts import facts_command
+from mempp.cli.graph import graph_command
+from mempp.cli.output import record_as_json, say, triple_as_json, write, write_json
 from mempp.cli.states import (
     changes_command,
     history_command,
@@ -19,7 +24,7 @@ from mempp.cli.upkeep import compact_command, restore_command, snapshot_command,
 from mempp.errors import InputError
 
 if TYPE_CHECKING:
-    from mempp import Hit
+    from mempp import Evidence, Hit
 
 app = typer.Typer(
     add_completion=False,
@@ -156,6 +161,7 @@ def recall_command(
     as_of: options.AsOf = None,
     known_at: options.KnownAt = None,
     since: options.Since = None,
+    asked_at: options.AskedAt = None,
     k: options.K = None,
     author: options.Author = None,
     tag: options.Tag = None,
@@ -174,14 +180,25 @@ def recall_command(
     --since and its end in --as-of and --known-at. Finding nothing is no error.
     """
     bounds = options.bounds(
-        as_of=as_of, known_at=known_at, since=since, author=author, tag=tag, source=source, thread=thread, where=where
+        as_of=as_of,
+        known_at=known_at,
+        since=since,
+        asked_at=asked_at,
+        author=author,
+        tag=tag,
+        source=source,
+        thread=thread,
+        where=where,
     )
     question, settings = options.typed(question), options.settings_of(preset)
     with options.open_to_read(store, encoder, at=at) as memory:
         hits = memory.recall(question, k=k, settings=settings, **bounds)
+        if not hits:
+            options.tell_unknown(memory, bounds)
     if as_json:
-        write_json({**_asked(question, bounds), "hits": [_hit_as_json(hit, explain) for hit in hits]})
+        write_json({**options.asked(question, bounds), "hits": [_hit_as_json(hit, explain) for hit in hits]})
         return
+    options.tell_as_of(question, bounds)
     if not hits:
         say("nothing found")
         return
@@ -197,6 +214,7 @@ def evidence_command(
     as_of: options.AsOf = None,
     known_at: options.KnownAt = None,
     since: options.Since = None,
+    asked_at: options.AskedAt = None,
     k: options.K = None,
     author: options.Author = None,
     tag: options.Tag = None,
@@ -214,29 +232,60 @@ def evidence_command(
             "--style", metavar="STYLE", help="plain, or tagged: each document in a tag that its text cannot close."
         ),
     ] = "plain",
+    graph: Annotated[
+        bool,
+        typer.Option(
+            "--graph", help="Also what the entity graph adds, for one call of a language model; see `mempp graph`."
+        ),
+    ] = False,
+    model: extraction.Model = None,
+    base_url: extraction.BaseUrl = None,
     at: options.At = None,
     as_json: options.Json = False,
 ) -> None:
     """Print what answers a question, for a model to read.
 
-    On stdout stands the evidence and nothing else. Bounds and filters are those of `recall`. A document is
-    never cut, unless the first alone is larger than the budget.
+    On stdout stands the evidence and nothing else. Bounds and filters are those of `recall`. Documents are whole; only
+    of a best one that is larger than the budget the passage that matches best is shown. Others so large are left out.
     """
     bounds = options.bounds(
-        as_of=as_of, known_at=known_at, since=since, author=author, tag=tag, source=source, thread=thread, where=where
+        as_of=as_of,
+        known_at=known_at,
+        since=since,
+        asked_at=asked_at,
+        author=author,
+        tag=tag,
+        source=source,
+        thread=thread,
+        where=where,
     )
     question, settings = options.typed(question), options.settings_of(preset)
     chosen_style = options.evidence_style(style)
+    if not graph and (model is not None or base_url is not None):
+        raise InputError("--model and --base-url are for --graph; without it no model is asked")
+    packing: dict[str, Any] = {"max_chars": max_chars, "style": chosen_style, "k": k, "settings": settings, **bounds}
+    triples: dict[str, Any] = {}
     with options.open_to_read(store, encoder, at=at) as memory:
-        evidence = memory.evidence(question, max_chars=max_chars, style=chosen_style, k=k, settings=settings, **bounds)
+        if graph:
+            asked = extraction.reading_model(store, model, base_url)
+            found = memory.graph_evidence(question, model=asked, **packing)
+            triples = {"triples": [triple_as_json(triple) for triple in found.triples]}
+            evidence: Evidence = found
+        else:
+            evidence = memory.evidence(question, **packing)
+        if not str(evidence):
+            options.tell_unknown(memory, bounds)
     if as_json:
         row_ids = {"row_ids": list(evidence.row_ids), "left_out": list(evidence.left_out), "cut": evidence.cut}
-        write_json({**_asked(question, bounds), "evidence": str(evidence), **row_ids})
+        write_json({**options.asked(question, bounds), "evidence": str(evidence), **row_ids, **triples})
         return
-    if not evidence.hits:
+    options.tell_as_of(question, bounds)
+    if not str(evidence):
         say("nothing found")
         return
     write(str(evidence))
+    if evidence.cut:
+        say(f"the best document is larger than {max_chars:,} characters; a passage of it is shown; see --max-chars")
     if evidence.left_out:
         plural = "document" if len(evidence.left_out) == 1 else "documents"
         say(f"{len(evidence.left_out)} {plural} more did not fit into {max_chars:,} characters; see --max-chars")
@@ -278,23 +327,13 @@ def stats_command(store: options.Store, at: options.At = None, as_json: options.
         print_pairs(as_pairs(statistics))
 
 
-@app.command("embed")
-def embed_command(
-    store: options.Store,
-    encoder: options.Encoder = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
-    """Embed the documents that have no vector yet.
-
-    Such are those added with --no-embed, and those whose adding was interrupted.
-    """
-    from mempp.cli.embed import run
-
-    raise typer.Exit(run(store, encoder=encoder, quiet=quiet, as_json=as_json))
-
-
 for _name, _function in (
+    ("embed", embed_command),
+    ("reembed", reembed_command),
+    ("ask", ask_command),
+    ("consolidate", consolidate_command),
+    ("facts", facts_command),
+    ("graph", graph_command),
     ("export", export_command),
     ("history", history_command),
     ("changes", changes_command),
@@ -307,10 +346,6 @@ for _name, _function in (
     ("compact", compact_command),
 ):
     app.command(_name)(_function)
-
-
-def _asked(question: str, bounds: dict[str, Any]) -> dict[str, Any]:
-    return {"question": question, **{name: bounds[name] for name in ("as_of", "known_at", "since")}}
 
 
 def _hit_as_json(hit: "Hit", explain: bool) -> dict[str, Any]:

@@ -1,26 +1,155 @@
-"""`mempp embed`: vectors for the documents that have none yet."""
+"""`mempp embed` and `mempp reembed`: vectors for documents that have none, in one go or in parts; another encoder."""
 
 import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 import mempp
+from mempp.cli import options
 from mempp.cli.output import say, write_json
 from mempp.cli.progress import duration, meter
+from mempp.errors import InputError
 
 
-def run(store: str, *, encoder: str | None, quiet: bool, as_json: bool) -> int:
-    """Embed what has no vector, tell how much it was, and return the exit code.
+def embed_command(
+    store: options.Store,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Vector files, with --merge.", show_default=False),
+    ] = None,
+    encoder: options.Encoder = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            help="Only the I-th of N parts of the documents, I from 1, and into a file: the store is not written to.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="The vector file of --shard.", show_default=False),
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Take in the vector files FILE, instead of embedding.")
+    ] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Embed the documents that have no vector yet.
+
+    Such are those added with --no-embed, and those whose adding was interrupted. It may be interrupted itself at any
+    time: what was embedded is kept, and the same command goes on. With --shard and --out the work is shared among
+    machines that can read the store; --merge takes in what they wrote, in any order, and twice without harm.
+    """
+    if merge:
+        if shard is not None or out is not None:
+            raise InputError("--merge goes without --shard and --out")
+        if not files:
+            raise InputError("--merge needs the vector files to take in: mempp embed STORE --merge FILE...")
+        _merge(store, options.typed_all(files) or [], encoder=encoder, quiet=quiet, as_json=as_json)
+        return
+    if files:
+        raise InputError(f"vector files such as {files[0]!r:.80} are taken in with --merge")
+    if (shard is None) != (out is None):
+        raise InputError("--shard and --out belong together: the vectors of a part go to a file")
+    if shard is not None and out is not None:
+        _shard(store, parse_shard(shard), options.typed(out), encoder=encoder, quiet=quiet, as_json=as_json)
+    else:
+        _embed(store, encoder=encoder, quiet=quiet, as_json=as_json)
+
+
+def reembed_command(
+    store: options.Store,
+    encoder: Annotated[
+        str,
+        typer.Option(
+            "--encoder",
+            metavar="NAME",
+            help="The new encoder: minilm, openai, openai:MODEL, or the folder of an ONNX model.",
+            show_default=False,
+        ),
+    ],
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Embed all documents with another encoder, and make that the store's.
+
+    The new vectors are made beside the old ones, and the store goes on with its old encoder until they are complete,
+    those of documents that came meanwhile included. Interrupted, the same command goes on where it was. The old vectors
+    stay, for the past (see --at).
+    """
+    started = time.monotonic()
+    # The old encoder is not needed for this, so it need not be there.
+    with mempp.open(store, create=False) as memory, meter("embedding", quiet=quiet) as progress:
+        before, rows = memory.stats().encoder, len(memory)
+        embedded = memory.reembed(encoder, progress=lambda done: progress.show(done, done / rows if rows else None))
+        after = memory.stats().encoder
+    if not quiet:
+        changed = f"the encoder is now {after}" if after != before else f"the encoder is {after}, as before"
+        say(f"embedded {_documents(embedded)} in {duration(time.monotonic() - started)}; {changed}")
+    if as_json:
+        write_json({"store": store, "embedded": embedded, "encoder": after, "encoder_before": before})
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read `I/N`.
 
     Raises:
-        MemppError: the store or the encoder is at fault; what was embedded before is kept.
+        InputError: it is not of this form.
     """
+    number, slash, of = text.partition("/")
+    if not slash or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (number, of)):
+        raise InputError(f"--shard takes I/N, such as 3/16, got {text!r:.80}")
+    if not 1 <= int(number) <= int(of):
+        raise InputError(f"--shard {text!r:.80}: the parts of {int(of)} are 1/{int(of)} to {int(of)}/{int(of)}")
+    return int(number), int(of)
+
+
+def _embed(store: str, *, encoder: str | None, quiet: bool, as_json: bool) -> None:
     started = time.monotonic()
     with mempp.open(store, create=False, encoder=encoder) as memory, meter("embedding", quiet=quiet) as progress:
         missing = memory.stats().without_vector
         embedded = memory.embed(progress=lambda done: progress.show(done, done / missing if missing else None))
     if not quiet:
-        plural = "document" if embedded == 1 else "documents"
         took = f" in {duration(time.monotonic() - started)}" if embedded else "; every document has its vector"
-        say(f"embedded {embedded:,} {plural}{took}")
+        say(f"embedded {_documents(embedded)}{took}")
     if as_json:
         write_json({"store": store, "embedded": embedded})
-    return 0
+
+
+def _shard(store: str, shard: tuple[int, int], out: str, *, encoder: str | None, quiet: bool, as_json: bool) -> None:
+    started = time.monotonic()
+    number, of = shard
+    with (
+        mempp.open(store, read_only=True, create=False, encoder=encoder) as memory,
+        meter("embedding", quiet=quiet) as progress,
+    ):
+        missing = memory.stats().without_vector / of
+        embedded = memory.embed(
+            shard=shard, out=out, progress=lambda done: progress.show(done, done / missing if missing else None)
+        )
+    if not quiet:
+        took = f" in {duration(time.monotonic() - started)}" if embedded else "; it lacked none"
+        say(f"embedded {_documents(embedded)} of shard {number}/{of} into {out}{took}")
+    if as_json:
+        write_json({"store": store, "shard": list(shard), "out": out, "embedded": embedded})
+
+
+def _merge(store: str, files: Sequence[str], *, encoder: str | None, quiet: bool, as_json: bool) -> None:
+    started = time.monotonic()
+    with mempp.open(store, create=False, encoder=encoder) as memory, meter("merging", quiet=quiet) as progress:
+        merged = memory.merge_vectors(files, progress=lambda done: progress.show(done, None))
+        missing = memory.stats().without_vector
+    if not quiet:
+        rest = f"; {_documents(missing)} still without" if missing else "; every document has its vector"
+        say(f"took in vectors of {_documents(merged)} in {duration(time.monotonic() - started)}{rest}")
+    if as_json:
+        write_json({"store": store, "files": list(files), "merged": merged, "without_vector": missing})
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count:,} documents"

@@ -3,17 +3,20 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import mempp
+from mempp.cli.output import moment, say
+from mempp.dates import show
 from mempp.errors import EncoderError, InputError
 
 if TYPE_CHECKING:
-    from mempp import Memory, Settings
+    from mempp import Memory, Record, Settings
     from mempp.settings import EvidenceStyle
 
 Store = Annotated[str, typer.Argument(metavar="STORE", help="The folder of the store.", show_default=False)]
@@ -36,6 +39,15 @@ AsOf = Annotated[
         "--as-of",
         metavar="DATE",
         help="Only documents dated up to then; undated ones are out. auto: as the question says.",
+        show_default=False,
+    ),
+]
+AskedAt = Annotated[
+    str | None,
+    typer.Option(
+        "--asked-at",
+        metavar="DATE",
+        help="When the question is asked, so that `last March` in it is understood; it bounds nothing.",
         show_default=False,
     ),
 ]
@@ -119,6 +131,7 @@ def bounds(
     source: Sequence[str] | None,
     thread: Sequence[str] | None,
     where: Sequence[str] | None,
+    asked_at: str | None = None,
 ) -> dict[str, Any]:
     """The bounds and filters of a question, as `Memory.recall` takes them.
 
@@ -134,7 +147,48 @@ def bounds(
         "source": typed_all(source),
         "thread": typed_all(thread),
         "where": parse_where(typed_all(where) or ()) if where else None,
+        "asked_at": asked_at,
     }
+
+
+def asked(question: str, bounds: dict[str, Any]) -> dict[str, Any]:
+    """The question and its bounds in time, as JSON output tells them."""
+    from mempp import as_of_read
+
+    times = {name: bounds[name] for name in ("as_of", "known_at", "since", "asked_at")}
+    return {"question": question, **times, "as_of_read": moment(as_of_read(question, bounds))}
+
+
+def tell_as_of(question: str, bounds: dict[str, Any]) -> None:
+    """Say which as-of date `--as-of auto` read from the question."""
+    from mempp import as_of_read
+
+    if str(bounds["as_of"]).strip().casefold() == "auto":
+        read = as_of_read(question, bounds)
+        say("the question names no as-of date" if read is None else f"as of {show(read)}, read from the question")
+
+
+_FILTERS: dict[str, tuple[str, Callable[["Record"], Sequence[str | None]]]] = {
+    "author": ("author", lambda record: record.authors),
+    "tags": ("tag", lambda record: record.tags),
+    "source": ("source", lambda record: (record.source,)),
+    "thread": ("thread", lambda record: (record.thread,)),
+}
+_LOOKED_THROUGH = 100_000  # rows; of a larger store no value is proposed
+
+
+def tell_unknown(memory: "Memory", bounds: dict[str, Any]) -> None:
+    """Say which values of filters no document has, and which one may be meant: they match whole, not in part."""
+    for name, (shown, values_of) in _FILTERS.items():
+        for value in bounds[name] or ():
+            if memory.records(**{name: value}):
+                continue
+            records = memory.records() if len(memory) <= _LOOKED_THROUGH else []
+            known = {label.casefold(): label for record in records for label in values_of(record) if label}
+            folded = value.casefold()
+            near = [one for one in sorted(known) if folded in one] or get_close_matches(folded, known, n=1)
+            meant = f"; did you mean {known[near[0]]!r:.80}?" if near else ""
+            say(f"no document has the {shown} {value!r:.80}{meant}")
 
 
 def _moment_or_sequence(text: str | None) -> str | int | None:

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from mempp.errors import MemppError
 from mempp.records import Record
+
+if TYPE_CHECKING:
+    from mempp import Triple
 
 # Control characters drive a terminal (colours, cursor, title, clipboard); bidirectional overrides and isolates and
 # the Unicode line separators make a line read other than it is; lone surrogates cannot be written. Line feed and tab
@@ -136,6 +139,18 @@ def record_as_json(record: Record) -> dict[str, Any]:
             "into": state.into,
             "reason": state.reason,
         },
+    }
+
+
+def triple_as_json(triple: "Triple") -> dict[str, Any]:
+    """A triple of the entity graph as plain values, with row and date of its document."""
+    return {
+        "subject": triple.subject,
+        "relation": triple.relation,
+        "object": triple.object,
+        "row_id": triple.row_id,
+        "occurred_at": moment(triple.record.occurred_at),
+        "hops": triple.hops,
     }
 
 

@@ -1,4 +1,4 @@
-"""What `recall`, `show`, `stats`, `history` and `changes` print for people."""
+"""What `recall`, `ask`, `show`, `stats`, `history` and `changes` print for people."""
 
 import io
 import json
@@ -36,6 +36,18 @@ def print_hits(hits: Sequence["Hit"], *, explain: bool) -> None:
         lines += [((line, ""),) for line in _first_lines(hit.record.text, columns)]
         if explain:
             lines += [((_INDENT + visible(line), "dim"),) for line in str(hit.explain()).splitlines()]
+    _print(lines)
+
+
+def print_sources(records: Sequence[Record]) -> None:
+    """The records that an answer cites, one to a line: number, date, author, state where not active, first words."""
+    columns = width()
+    lines: list[Line] = []
+    for record in records:
+        start = next(iter(_first_lines(record.text, columns)), "").strip()
+        head = f"[{record.row_id}]"
+        rest = "  ".join(["", _date(record.occurred_at), *_marks(record), start])
+        lines.append(((head, "bold"), (_cut(rest, columns - len(head)), "")))
     _print(lines)
 
 

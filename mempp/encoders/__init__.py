@@ -14,6 +14,7 @@ from typing import Any
 from mempp.encoders.base import Encoder, EncoderIdentity
 from mempp.encoders.directory import DirectoryEncoder
 from mempp.encoders.minilm import MiniLM
+from mempp.encoders.minilm_graph import Precision
 from mempp.encoders.openai_encoder import OpenAIEncoder
 from mempp.errors import EncoderUnavailableError, InputError, quoted
 
@@ -27,9 +28,10 @@ __all__ = [
     "resolve_encoder",
 ]
 
+_MINILM: Mapping[str, Precision] = {"minilm": "float32", "minilm-float32": "float32", "minilm-int8": "int8"}
 _ACCEPTED = (
-    '"minilm", "none", "openai", "openai:<model>", the path of a directory with model.onnx and tokenizer.json, '
-    "or an object with identity, encode_documents and encode_question"
+    '"minilm", "minilm-int8", "none", "openai", "openai:<model>", the path of a directory with model.onnx and '
+    "tokenizer.json, or an object with identity, encode_documents and encode_question"
 )
 
 
@@ -39,14 +41,15 @@ def resolve_encoder(choice: str | Path | Encoder) -> Encoder:
     The names win over directories called the same; write "./minilm" for such a directory.
 
     Args:
-        choice: "minilm", "openai", "openai:<model>", a directory, or an encoder, which is returned as it is.
+        choice: "minilm" or "minilm-float32", "minilm-int8", "openai", "openai:<model>", a directory, or an encoder,
+            which is returned as it is.
 
     Raises:
         InputError: `choice` is none of these.
     """
     if isinstance(choice, str):
-        if choice == "minilm":
-            return MiniLM()
+        if choice in _MINILM:
+            return MiniLM(precision=_MINILM[choice])
         if choice == "openai":
             return OpenAIEncoder()
         if choice.startswith("openai:"):
@@ -78,7 +81,13 @@ def load_encoder(identity_name: str, description: Mapping[str, Any]) -> Encoder:
     encoder: Encoder
     match description.get("kind"):
         case "minilm":
-            encoder = MiniLM()
+            precision = description.get("precision", "float32")
+            if precision not in _MINILM.values():
+                raise EncoderUnavailableError(
+                    f"the store's vectors come from {quoted(identity_name)} in the precision {quoted(precision)}, "
+                    "which this version does not know: use the version of Mem++ that made them"
+                )
+            encoder = MiniLM(precision=precision)
         case "directory":
             dimensions = description.get("dimensions")
             try:

@@ -1,120 +1,100 @@
 """all-MiniLM-L6-v2 as an ONNX graph, built from the original weights.
 
 The graph is BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) with six layers, followed by the mean over the
-attention mask and scaling to length 1. Standard operators only: onnxruntime fuses them when it loads the graph, and in
-measurements that was as fast as writing its own fused operators (com.microsoft Attention, SkipLayerNormalization,
-BiasGelu) into the graph, and faster on short texts.
+pieces and scaling to length 1. It takes texts of one length without padding, so it has no mask, and a text's vector
+does not depend on the texts beside it.
+
+Which operators (docs/performance-encoder.md has the figures): attention is onnxruntime's fused MultiHeadAttention;
+LayerNormalization is the standard one after two additions, since the fused SkipLayerNormalization takes six times as
+long; dense layers are Gemm in float32 and products of 8-bit integers (`eight_bits`) in int8.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.encoders.eight_bits import EightBitProducts
+from mempp.encoders.graph_writer import FUSED, GraphWriter
 from mempp.errors import EncoderUnavailableError
 
-if TYPE_CHECKING:
-    from onnx import NodeProto, TensorProto
+GRAPH_VERSION = 2
+"""Part of the cached file's name; raise it whenever the graph changes. Other vectors need another identity as well."""
 
-GRAPH_VERSION = 1
-"""Part of the cached file's name; raise it whenever the graph changes."""
+Precision = Literal["float32", "int8"]
 
 MAX_PIECES = 256
 DIMENSIONS = 384
-_LAYERS = 6
-_HEADS = 12
-_HEAD_SIZE = DIMENSIONS // _HEADS
-_INTERMEDIATE = 1536
-_VOCABULARY = 30522
-_EPSILON = 1e-12
+LAYERS = 6
+HEADS = 12
+INTERMEDIATE = 1536
+VOCABULARY = 30522
+EPSILON = 1e-12
 
 CONFIG: Mapping[str, str | int | float] = {
     "model_type": "bert",
     "hidden_act": "gelu",
     "hidden_size": DIMENSIONS,
-    "intermediate_size": _INTERMEDIATE,
-    "layer_norm_eps": _EPSILON,
-    "num_attention_heads": _HEADS,
-    "num_hidden_layers": _LAYERS,
+    "intermediate_size": INTERMEDIATE,
+    "layer_norm_eps": EPSILON,
+    "num_attention_heads": HEADS,
+    "num_hidden_layers": LAYERS,
     "position_embedding_type": "absolute",
-    "vocab_size": _VOCABULARY,
+    "vocab_size": VOCABULARY,
 }
 """What a model's config.json must say for this graph to be its graph."""
 
-
-class _Graph:
-    """Collects nodes and weights; every method returns the name of what it made."""
-
-    def __init__(self) -> None:
-        self.nodes: list[NodeProto] = []
-        self.weights: list[TensorProto] = []
-
-    def weight(self, name: str, values: NDArray[Any]) -> str:
-        from onnx import numpy_helper
-
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
-        return name
-
-    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(operator, inputs, [output], name=f"{operator}/{output}", **attributes))
-        return output
+Weights = Mapping[str, NDArray[np.float32]]
+_Dense = Callable[[str, str, NDArray[np.float32], NDArray[np.float32], bool], str]
 
 
-def build_graph(weights: Mapping[str, NDArray[np.float32]]) -> bytes:
+def build_graph(weights: Weights, precision: Precision = "float32", *, saturating: bool = False) -> bytes:
     """Returns the serialised graph.
 
-    Inputs `input_ids` and `attention_mask`, int64, (rows, pieces), at most 256 pieces; output `sentence_embedding`,
-    float32, (rows, 384), unit rows. The tensor `last_hidden_state` (rows, pieces, 384) is inside.
+    Input `input_ids`, int32, (rows, pieces), every row a text of exactly so many pieces, at most 256; output
+    `sentence_embedding`, float32, (rows, 384), unit rows.
 
     Args:
         weights: the tensors of `model.safetensors` by name.
+        precision: "float32", or "int8": dense layers in 8 bits, word embeddings in float16, all else in float32.
+        saturating: for int8, whether the processor needs the weights stored unsigned (see `eight_bits.saturates`).
 
     Raises:
         EncoderUnavailableError: a tensor is missing or has another shape.
     """
-    from onnx import TensorProto, helper
+    from onnx import TensorProto
 
-    graph = _Graph()
-    hidden = _embeddings(graph, weights)
-    mask = graph.node("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
-    # 0 where a piece is, -1e9 where padding is: softmax gives padding a weight of exactly 0 in float32.
-    graph.weight("one", np.array(1, np.float32))
-    graph.weight("far_below", np.array(1e9, np.float32))
-    graph.weight("head_axes", np.array([1, 2], np.int64))
-    graph.node("Sub", [mask, "one"], "mask/below")
-    graph.node("Mul", ["mask/below", "far_below"], "mask/scores")
-    graph.node("Unsqueeze", ["mask/scores", "head_axes"], "mask/heads")
-    graph.weight("split_heads", np.array([0, 0, _HEADS, _HEAD_SIZE], np.int64))
-    graph.weight("join_heads", np.array([0, 0, DIMENSIONS], np.int64))
-    graph.weight("scale", np.array(1 / np.sqrt(_HEAD_SIZE), np.float32))
-    for layer in range(_LAYERS):
-        output = "last_hidden_state" if layer == _LAYERS - 1 else f"layer{layer}"
-        hidden = _layer(graph, weights, f"encoder.layer.{layer}.", hidden, output)
+    graph = GraphWriter()
+    hidden = _embeddings(graph, weights, precision)
+    # Dense layers see pieces only, (rows · pieces, width); attention sees texts, (rows, pieces, 384).
+    graph.weight("as_pieces", np.array([-1, DIMENSIONS], np.int64))
+    graph.weight("width", np.array([DIMENSIONS], np.int64))
+    graph.node("Shape", ["input_ids"], "sizes")
+    graph.node("Concat", ["sizes", "width"], "as_texts", axis=0)
+    hidden = graph.node("Reshape", [hidden, "as_pieces"], "layer/pieces")
+    dense = _float_dense(graph) if precision == "float32" else _eight_bit_dense(graph, saturating)
+    for layer in range(LAYERS):
+        hidden = _layer(graph, weights, f"encoder.layer.{layer}.", hidden, dense)
     # The mean's division by the count falls away: the length is scaled to 1 anyway.
-    graph.weight("piece_axis", np.array([1], np.int64))
-    graph.node("Unsqueeze", [mask, "piece_axis"], "mask/row")
-    graph.node("MatMul", ["mask/row", hidden], "sum/row")
-    graph.node("Squeeze", ["sum/row", "piece_axis"], "sum")
-    graph.node("LpNormalization", ["sum"], "sentence_embedding", axis=-1, p=2)
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "pieces"])
-        for name in ("input_ids", "attention_mask")
-    ]
-    outputs = [helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["rows", DIMENSIONS])]
-    model = helper.make_model(
-        helper.make_graph(graph.nodes, "all-MiniLM-L6-v2", inputs, outputs, graph.weights),
-        opset_imports=[helper.make_opsetid("", 20)],
-        ir_version=9,
-        producer_name="mempp",
+    graph.node("Reshape", [hidden, "as_texts"], "last_hidden_state")
+    graph.node(
+        "ReduceSum", ["last_hidden_state", graph.weight("piece_axis", np.array([1], np.int64))], "sum", keepdims=0
     )
-    serialised: bytes = model.SerializeToString()
-    return serialised
+    graph.node("LpNormalization", ["sum"], "sentence_embedding", axis=-1, p=2)
+    return graph.serialised(
+        "all-MiniLM-L6-v2",
+        inputs={"input_ids": (TensorProto.INT32, ["rows", "pieces"])},
+        outputs={"sentence_embedding": (TensorProto.FLOAT, ["rows", DIMENSIONS])},
+    )
 
 
-def _tensor(weights: Mapping[str, NDArray[np.float32]], name: str, *shape: int) -> NDArray[np.float32]:
+def tensor(weights: Weights, name: str, *shape: int) -> NDArray[np.float32]:
+    """Returns a tensor of the weights.
+
+    Raises:
+        EncoderUnavailableError: it is missing or has another shape.
+    """
     values = weights.get(name)
     if values is None or values.shape != shape or values.dtype != np.float32:
         found = "is missing" if values is None else f"is {values.dtype} {values.shape}"
@@ -124,63 +104,71 @@ def _tensor(weights: Mapping[str, NDArray[np.float32]], name: str, *shape: int) 
     return values
 
 
-def _embeddings(graph: _Graph, weights: Mapping[str, NDArray[np.float32]]) -> str:
+def _embeddings(graph: GraphWriter, weights: Weights, precision: Precision) -> str:
     """Word + position + segment embeddings, normalised. Every piece is of segment 0, so its row joins the positions."""
-    words = _tensor(weights, "embeddings.word_embeddings.weight", _VOCABULARY, DIMENSIONS)
-    positions = _tensor(weights, "embeddings.position_embeddings.weight", 512, DIMENSIONS)[:MAX_PIECES]
-    segment = _tensor(weights, "embeddings.token_type_embeddings.weight", 2, DIMENSIONS)[0]
-    graph.weight("words", words)
+    words = tensor(weights, "embeddings.word_embeddings.weight", VOCABULARY, DIMENSIONS)
+    positions = tensor(weights, "embeddings.position_embeddings.weight", 512, DIMENSIONS)[:MAX_PIECES]
+    segment = tensor(weights, "embeddings.token_type_embeddings.weight", 2, DIMENSIONS)[0]
+    if precision == "float32":
+        graph.node("Gather", [graph.weight("words", words), "input_ids"], "words/used")
+    else:
+        # Half the memory, for a rounding far below that of the 8-bit products.
+        graph.node("Gather", [graph.weight("words", words.astype(np.float16)), "input_ids"], "words/half")
+        graph.node("Cast", ["words/half"], "words/used", to=1)
+    graph.weight("first_axis", np.array([0], np.int64))
+    graph.node("Shape", ["input_ids"], "pieces", start=1, end=2)
     graph.weight("positions", positions + segment)
-    for name, value in (("index0", 0), ("index1", 1), ("index2", 2)):
-        graph.weight(name, np.array([value], np.int64))
-    graph.node("Shape", ["input_ids"], "shape")
-    graph.node("Slice", ["shape", "index1", "index2"], "pieces")
-    graph.node("Slice", ["positions", "index0", "pieces", "index0"], "positions/used")
-    graph.node("Gather", ["words", "input_ids"], "words/used")
+    graph.node("Slice", ["positions", "first_axis", "pieces", "first_axis"], "positions/used")
     graph.node("Add", ["words/used", "positions/used"], "embedded")
     return _normalised(graph, weights, "embeddings.LayerNorm.", "embedded", "layer/input")
 
 
-def _layer(graph: _Graph, weights: Mapping[str, NDArray[np.float32]], prefix: str, hidden: str, output: str) -> str:
+def _layer(graph: GraphWriter, weights: Weights, prefix: str, hidden: str, dense: _Dense) -> str:
     """One transformer layer: attention and a two-layer network, each with a residual and a normalisation after it."""
-    heads: dict[str, str] = {}
+
+    def layer(name: str, source: str, width_in: int, width_out: int, *, after_gelu: bool = False) -> str:
+        # torch keeps W as (out, in).
+        matrix = tensor(weights, f"{prefix}{name}.weight", width_out, width_in).T
+        bias = tensor(weights, f"{prefix}{name}.bias", width_out)
+        return dense(prefix + name, source, matrix, bias, after_gelu)
+
+    parts = []
     for part in ("query", "key", "value"):
-        name = f"{prefix}attention.self.{part}"
-        dense = _dense(graph, weights, name, hidden, DIMENSIONS, DIMENSIONS)
-        graph.node("Reshape", [dense, "split_heads"], f"{name}/heads")
-        order = [0, 2, 3, 1] if part == "key" else [0, 2, 1, 3]
-        heads[part] = graph.node("Transpose", [f"{name}/heads"], f"{name}/ordered", perm=order)
+        rows = layer(f"attention.self.{part}", hidden, DIMENSIONS, DIMENSIONS)
+        parts.append(graph.node("Reshape", [rows, "as_texts"], f"{rows}/texts"))
     at = f"{prefix}attention"
-    graph.node("MatMul", [heads["query"], heads["key"]], f"{at}/products")
-    graph.node("Mul", [f"{at}/products", "scale"], f"{at}/scaled")
-    graph.node("Add", [f"{at}/scaled", "mask/heads"], f"{at}/masked")
-    graph.node("Softmax", [f"{at}/masked"], f"{at}/shares", axis=-1)
-    graph.node("MatMul", [f"{at}/shares", heads["value"]], f"{at}/mixed")
-    graph.node("Transpose", [f"{at}/mixed"], f"{at}/back", perm=[0, 2, 1, 3])
-    graph.node("Reshape", [f"{at}/back", "join_heads"], f"{at}/joined")
-    dense = _dense(graph, weights, f"{prefix}attention.output.dense", f"{at}/joined", DIMENSIONS, DIMENSIONS)
-    graph.node("Add", [dense, hidden], f"{at}/residual")
+    graph.node("MultiHeadAttention", parts, f"{at}/texts", domain=FUSED, num_heads=HEADS)
+    graph.node("Reshape", [f"{at}/texts", "as_pieces"], f"{at}/pieces")
+    out = layer("attention.output.dense", f"{at}/pieces", DIMENSIONS, DIMENSIONS)
+    graph.node("Add", [out, hidden], f"{at}/residual")
     attended = _normalised(graph, weights, f"{prefix}attention.output.LayerNorm.", f"{at}/residual", f"{at}/output")
-    wide = _dense(graph, weights, f"{prefix}intermediate.dense", attended, DIMENSIONS, _INTERMEDIATE)
+    wide = layer("intermediate.dense", attended, DIMENSIONS, INTERMEDIATE)
     graph.node("Gelu", [wide], f"{prefix}gelu")  # the exact one: x/2 · (1 + erf(x/√2))
-    dense = _dense(graph, weights, f"{prefix}output.dense", f"{prefix}gelu", _INTERMEDIATE, DIMENSIONS)
-    graph.node("Add", [dense, attended], f"{prefix}residual")
-    return _normalised(graph, weights, f"{prefix}output.LayerNorm.", f"{prefix}residual", output)
+    out = layer("output.dense", f"{prefix}gelu", INTERMEDIATE, DIMENSIONS, after_gelu=True)
+    graph.node("Add", [out, attended], f"{prefix}residual")
+    return _normalised(graph, weights, f"{prefix}output.LayerNorm.", f"{prefix}residual", f"{prefix}out")
 
 
-def _dense(
-    graph: _Graph, weights: Mapping[str, NDArray[np.float32]], name: str, source: str, width_in: int, width_out: int
-) -> str:
-    """x · Wᵀ + b; torch keeps W as (out, in)."""
-    matrix = graph.weight(f"{name}.weight", _tensor(weights, f"{name}.weight", width_out, width_in).T)
-    bias = graph.weight(f"{name}.bias", _tensor(weights, f"{name}.bias", width_out))
-    graph.node("MatMul", [source, matrix], f"{name}/product")
-    return graph.node("Add", [f"{name}/product", bias], name)
+def _normalised(graph: GraphWriter, weights: Weights, prefix: str, source: str, output: str) -> str:
+    gain = graph.weight(f"{prefix}weight", tensor(weights, f"{prefix}weight", DIMENSIONS))
+    bias = graph.weight(f"{prefix}bias", tensor(weights, f"{prefix}bias", DIMENSIONS))
+    return graph.node("LayerNormalization", [source, gain, bias], output, axis=-1, epsilon=EPSILON)
 
 
-def _normalised(
-    graph: _Graph, weights: Mapping[str, NDArray[np.float32]], prefix: str, source: str, output: str
-) -> str:
-    gain = graph.weight(f"{prefix}weight", _tensor(weights, f"{prefix}weight", DIMENSIONS))
-    bias = graph.weight(f"{prefix}bias", _tensor(weights, f"{prefix}bias", DIMENSIONS))
-    return graph.node("LayerNormalization", [source, gain, bias], output, axis=-1, epsilon=_EPSILON)
+def _float_dense(graph: GraphWriter) -> _Dense:
+    def dense(name: str, source: str, matrix: NDArray[np.float32], bias: NDArray[np.float32], after_gelu: bool) -> str:
+        inputs = [source, graph.weight(f"{name}.weight", matrix), graph.weight(f"{name}.bias", bias)]
+        return graph.node("Gemm", inputs, name)
+
+    return dense
+
+
+def _eight_bit_dense(graph: GraphWriter, saturating: bool) -> _Dense:
+    graph.node("Size", ["input_ids"], "count")
+    graph.node("Unsqueeze", ["count", "first_axis"], "count/rows")
+    products = EightBitProducts(graph, "count/rows", saturating=saturating)
+
+    def dense(name: str, source: str, matrix: NDArray[np.float32], bias: NDArray[np.float32], after_gelu: bool) -> str:
+        return products.dense(name, source, matrix, bias, after_gelu=after_gelu)
+
+    return dense

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from mempp.encoders.base import Description, EncoderIdentity, checked_texts, unit_rows
 from mempp.encoders.lazy import Lazy
 from mempp.errors import EncoderError, EncoderUnavailableError, InputError, quoted
+from mempp.remote import LONGEST_WAIT, checked_address, http_client, key_fault, without_keys
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -77,8 +79,8 @@ class OpenAIEncoder:
                 raise InputError(f"{name} is {quoted(number)}; give a whole number of {least} or more")
         if batch_size > _MOST_TEXTS_PER_REQUEST:
             raise InputError(f"batch_size is {batch_size}; a request takes at most {_MOST_TEXTS_PER_REQUEST} texts")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise InputError(f"timeout is {quoted(timeout)}; give seconds above 0")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST_WAIT:
+            raise InputError(f"timeout is {quoted(timeout)}; give seconds above 0, at most a day ({LONGEST_WAIT:,.0f})")
         full = _DIMENSIONS.get(model)
         if dimensions is None and full is None:
             raise InputError(
@@ -91,7 +93,7 @@ class OpenAIEncoder:
                 most = f"from 1 to {full}" if model in _SHORTENABLE else f"only {full}"
                 raise InputError(f"dimensions is {dimensions}; {model} gives {most}")
         self._model = model
-        self._base_url = _checked_url(base_url)
+        self._base_url = None if base_url is None else checked_address(base_url, "base_url")
         self._api_key = api_key
         self._batch_size = batch_size
         self._max_retries = max_retries
@@ -148,12 +150,23 @@ class OpenAIEncoder:
             raise EncoderUnavailableError(
                 f"the openai package is not usable here ({error}); run: pip install 'mempp[openai]'"
             ) from error
+        if fault := key_fault(self._api_key or os.environ.get("OPENAI_API_KEY")):
+            name = "api_key" if self._api_key else "OPENAI_API_KEY"
+            raise EncoderUnavailableError(f"no client for {self._model}: {name} {fault}")
         try:
-            return openai.OpenAI(
-                api_key=self._api_key, base_url=self._base_url, max_retries=self._max_retries, timeout=self._timeout
+            client = openai.OpenAI(
+                api_key=self._api_key,
+                base_url=self._base_url,
+                max_retries=self._max_retries,
+                timeout=self._timeout,
+                http_client=http_client(openai, self._timeout),
             )
         except openai.OpenAIError as error:
             failure = self._hidden(str(error))
+        else:
+            # Closed with its owner: left to the collector, open sockets may go before their client and be warned of.
+            weakref.finalize(self, client.close)
+            return client
         raise EncoderUnavailableError(f"no client for {self._model}: {failure}; set OPENAI_API_KEY or pass api_key=")
 
     def _embed(self, client: "OpenAI", batch: list[str]) -> NDArray[np.float32]:
@@ -223,25 +236,7 @@ class OpenAIEncoder:
 
     def _hidden(self, message: str) -> str:
         """Returns a message of the SDK or the server, without the key, at a sane length."""
-        for key in (self._api_key, os.environ.get("OPENAI_API_KEY")):
-            if key:
-                message = message.replace(key, "…")
-        return message if len(message) <= 500 else message[:499] + "…"
-
-
-def _checked_url(base_url: str | None) -> str | None:
-    if base_url is None:
-        return None
-    try:
-        parts = urlsplit(base_url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except (ValueError, AttributeError):
-        usable = False
-    if not usable:
-        raise InputError(f"base_url is {quoted(base_url)}; give an http or https address")
-    if parts.username or parts.password or parts.query:
-        raise InputError("base_url may carry no user name, password or query: it is written into the store")
-    return base_url.rstrip("/")
+        return without_keys(message, (self._api_key, os.environ.get("OPENAI_API_KEY")), 500)
 
 
 def _identity(model: str, dimensions: int, base_url: str | None) -> EncoderIdentity:

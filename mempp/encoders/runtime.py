@@ -1,8 +1,9 @@
-"""Running an ONNX sentence model on the CPU: threads, batches, pooling."""
+"""Running an ONNX sentence model on the CPU: threads, padded batches, pooling."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,14 +75,8 @@ class SentenceModel:
         for position, row in enumerate(rows):
             numbers[position, : len(row)] = row
             mask[position, : len(row)] = 1
-        try:
-            (output,) = self.session.run([self.output], self._feed(numbers, mask))
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise EncoderError(
-                f"{self.where} failed on {len(rows)} texts of up to {longest} pieces: {str(error)[:500]}"
-            ) from error
+        what = f"{self.where} failed on {len(rows)} texts of up to {longest} pieces"
+        output = run_graph(self.session, self.output, self._feed(numbers, mask), what)
         expected = 2 if self.pooling is None else 3
         if output.ndim != expected or output.shape[0] != len(rows) or output.shape[-1] < self.dimensions:
             raise EncoderError(
@@ -91,10 +86,15 @@ class SentenceModel:
         pooled = output if self.pooling is None else pool(output, mask, self.pooling)
         return unit_rows(pooled[:, : self.dimensions], of=self.where)
 
+    @cached_property
+    def _inputs(self) -> tuple[tuple[str, type[np.integer]], ...]:
+        """Name and type of what the graph asks for; asked of the session once."""
+        return tuple((one.name, _INTEGERS[one.type]) for one in self.session.get_inputs())
+
     def _feed(self, numbers: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, NDArray[np.integer]]:
         feed: dict[str, NDArray[np.integer]] = {}
-        for graph_input in self.session.get_inputs():
-            match graph_input.name:
+        for name, integer in self._inputs:
+            match name:
                 case "input_ids":
                     values = numbers
                 case "attention_mask":
@@ -103,8 +103,25 @@ class SentenceModel:
                     values = np.zeros_like(numbers)
                 case _:
                     values = np.broadcast_to(np.arange(numbers.shape[1]), numbers.shape)
-            feed[graph_input.name] = np.ascontiguousarray(values, dtype=_INTEGERS[graph_input.type])
+            feed[name] = np.ascontiguousarray(values, dtype=integer)
         return feed
+
+
+def run_graph(
+    session: "InferenceSession", output: str, feed: Mapping[str, NDArray[np.integer]], what: str
+) -> NDArray[np.floating]:
+    """Returns one output of the graph.
+
+    Raises:
+        EncoderError: onnxruntime failed; the message begins with `what`.
+    """
+    try:
+        (values,) = session.run([output], feed)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise EncoderError(f"{what}: {str(error)[:500]}") from error
+    return np.asarray(values)
 
 
 def pool(vectors: NDArray[np.floating], mask: NDArray[np.int64], pooling: str) -> NDArray[np.float32]:

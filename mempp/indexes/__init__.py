@@ -1,4 +1,6 @@
-"""The three indexes. Each ranks row ids inside an allowed-id bitset, and knows nothing of disk or of the others.
+"""The three indexes, and the optional one of fact cards.
+
+Each ranks row ids inside an allowed-id bitset, and knows nothing of disk or of the others.
 
 What all three share:
 
@@ -10,10 +12,11 @@ What all three share:
 - Ties are broken by row id, later rows first.
 """
 
+from mempp.indexes.cards import CardIndex
 from mempp.indexes.hnsw import ExactSearchWarning
 from mempp.indexes.lexical import LexicalIndex
 from mempp.indexes.ranking import Allowed, Ranking
 from mempp.indexes.tags import TagIndex
 from mempp.indexes.vectors import VectorIndex
 
-__all__ = ["Allowed", "ExactSearchWarning", "LexicalIndex", "Ranking", "TagIndex", "VectorIndex"]
+__all__ = ["Allowed", "CardIndex", "ExactSearchWarning", "LexicalIndex", "Ranking", "TagIndex", "VectorIndex"]

@@ -9,92 +9,117 @@ scope. Every row goes through the same operations in the same order, one number 
 statistics have scores equal to the last bit.
 """
 
-import math
-from collections.abc import Sequence
+import threading
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.indexes.ranking import Allowed, Ranking, best_positions
+from mempp.indexes.asked import AskedTerms, counts_in
+from mempp.indexes.parallel import side_by_side
+from mempp.indexes.ranking import Ranking, best_positions
 
 K1 = 1.2
 B = 0.75
 
 _BLOCK = 1 << 15  # rows scored together, so that their scores stay in the processor's cache
+_BY_LOOKING_UP = 8  # rows are looked up one by one in postings that are so many times as long
 
 
-def rank_by_bm25(
-    postings: Sequence[tuple[NDArray[np.uint32], NDArray[np.uint32]]],
-    lengths: NDArray[np.uint32],
-    allowed: Allowed,
-    limit: int,
-    *,
-    every_term: bool,
-) -> Ranking:
+def rank_by_bm25(asked: AskedTerms, limit: int, *, every_term: bool) -> Ranking:
     """The best `limit` rows in scope.
 
     Args:
-        postings: for each term of the question the rows that hold it, ascending, and how often they do. Sums are
-            taken in this order.
-        lengths: number of terms of each row, shape (n_rows,).
-        allowed: the scope, shape (n_rows,).
+        asked: the terms; sums are taken in their order.
         limit: how many rows at most.
-        every_term: only rows that hold every term; otherwise rows that hold one or more.
+        every_term: only rows that hold every term of the question; otherwise rows that hold one or more.
     """
-    n_allowed = int(np.count_nonzero(allowed))
-    if not n_allowed or limit <= 0:
+    if not len(asked) or limit <= 0 or (every_term and asked.unheld):
         return Ranking.empty()
-    terms = []
-    for rows, counts in postings:
-        document_frequency = len(rows)
-        if n_allowed < len(allowed):
-            inside = allowed.take(rows)
-            document_frequency = int(np.count_nonzero(inside))
-            if 4 * document_frequency < len(rows):  # saves more than it costs
-                rows, counts = rows[inside], counts[inside]
-        if document_frequency:
-            idf = math.log(1 + (n_allowed - document_frequency + 0.5) / (document_frequency + 0.5))
-            terms.append((rows, counts, idf * (K1 + 1)))
-        elif every_term:
+    mean_length = asked.total_length() / asked.in_scope
+    return _every_term(asked, mean_length, limit) if every_term else _any_term(asked, mean_length, limit)
+
+
+def _every_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
+    """Rows of the rarest term, cut to those of the next rarest, and so on; then scored."""
+    by_size = sorted(asked.postings, key=lambda postings: len(postings[0]))
+    rows = by_size[0][0].astype(np.int64)
+    for holding, counts in by_size[1:]:
+        if len(rows) * _BY_LOOKING_UP < len(holding):
+            rows = rows[counts_in((holding, counts), rows)[0]]
+        else:
+            held = np.zeros(len(asked.allowed), np.bool_)
+            held[holding] = True
+            rows = rows[held[rows]]
+        if not len(rows):
             return Ranking.empty()
-    if not terms:
-        return Ranking.empty()
-    mean_length = _total(lengths, allowed) / n_allowed
-    starts = np.arange(0, len(allowed) + _BLOCK, _BLOCK)
-    cuts = [np.searchsorted(rows, starts.astype(np.uint32)) for rows, _, _ in terms]
+    norms = K1 * (1 - B + B * (asked.lengths[rows] / mean_length))
+    scores = np.zeros(len(rows), np.float64)
+    for postings, weight in zip(asked.postings, asked.idf, strict=True):
+        _, frequencies = counts_in(postings, rows)
+        scores += weight * (K1 + 1) * frequencies / (frequencies + norms)
+    best = best_positions(rows, (scores,), limit)
+    return Ranking(rows[best], scores[best])
+
+
+def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
+    """Rows scored block by block; the best so far tell which of the next are worth keeping."""
+    size = len(asked.allowed)
+    starts = np.arange(0, size + _BLOCK, _BLOCK)
+    cuts = [np.searchsorted(rows, starts.astype(np.uint32)) for rows, _ in asked.postings]
     best_rows, best_scores = np.empty(0, np.int64), np.empty(0, np.float64)
-    for block, start in enumerate(starts[:-1].tolist()):
-        block_allowed = allowed[start : start + _BLOCK]
-        if not block_allowed.any():
-            continue
-        norms = K1 * (1 - B + B * (lengths[start : start + _BLOCK] / mean_length))
-        scores = np.zeros(len(block_allowed), np.float64)
-        n_terms = np.zeros(len(block_allowed), np.uint32)
-        for (rows, counts, weight), cut in zip(terms, cuts, strict=True):
-            here = slice(cut[block], cut[block + 1])
-            positions = rows[here].astype(np.intp) - start
-            frequencies = counts[here].astype(np.float64)
-            # Rows are distinct within a term, so that plain indexed addition adds once to each.
-            scores[positions] += weight * frequencies / (frequencies + norms[positions])
-            if every_term:
-                n_terms[positions] += 1
-        matched = (n_terms == len(terms) if every_term else scores > 0) & block_allowed
-        if len(best_rows) == limit:
-            matched &= scores >= best_scores[-1]  # a later row wins a tie
-        found = np.flatnonzero(matched)
-        if len(found):
-            best_rows = np.concatenate((best_rows, found + start))
-            best_scores = np.concatenate((best_scores, scores[found]))
-            order = best_positions(best_rows, (best_scores,), limit)
-            best_rows, best_scores = best_rows[order], best_scores[order]
+    changing = threading.Lock()
+
+    def score(block: int) -> None:
+        nonlocal best_rows, best_scores
+        start = int(starts[block])
+        held = [(slice(cut[block], cut[block + 1])) for cut in cuts]
+        if not any(here.stop > here.start for here in held):
+            return
+        norms = K1 * (1 - B + B * (asked.lengths[start : start + _BLOCK] / mean_length))
+        once = 1.0 + norms
+        scores = np.zeros(len(norms), np.float64)
+        for (rows, counts), weight, here in zip(asked.postings, asked.idf, held, strict=True):
+            if here.stop > here.start:
+                _add(scores, rows[here], start, counts[here], weight * (K1 + 1), norms, once)
+        # A later row wins a tie, so that all that reach the border are kept until the end.
+        border = best_scores[-1] if len(best_rows) == limit else 0.0
+        found = np.flatnonzero(scores >= border) if border else np.flatnonzero(scores)
+        if not len(found):
+            return
+        some = _best(found + start, scores[found], limit)
+        with changing:
+            best_rows, best_scores = _best(
+                np.concatenate((best_rows, some[0])), np.concatenate((best_scores, some[1])), limit
+            )
+
+    blocks = range(len(starts) - 1)
+    side_by_side(score, blocks, len(blocks) // 4)
     return Ranking(best_rows, best_scores)
 
 
-def _total(lengths: NDArray[np.uint32], allowed: Allowed) -> int:
-    """Sum of the lengths in scope, as an integer: exact, whatever the order of summation."""
-    if allowed.all():
-        return int(lengths.sum(dtype=np.int64))
-    return sum(
-        int(np.dot(lengths[start : start + _BLOCK].astype(np.int64), allowed[start : start + _BLOCK]))
-        for start in range(0, len(allowed), _BLOCK)
-    )
+def _add(
+    scores: NDArray[np.float64],
+    rows: NDArray[np.uint32],
+    start: int,
+    counts: NDArray[np.uint32],
+    weight: float,
+    norms: NDArray[np.float64],
+    once: NDArray[np.float64],
+) -> None:
+    """Add weight · tf / (tf + norm) to the rows of one block that hold a term; `once` is 1 + norms."""
+    positions = np.subtract(rows, start, dtype=np.intp)
+    added = weight / once.take(positions)
+    several = np.flatnonzero(counts > 1)  # most terms stand in a text once
+    if len(several):
+        frequencies = counts[several].astype(np.float64)
+        added[several] = weight * frequencies / (frequencies + norms.take(positions[several]))
+    # Rows are distinct within a term, so that plain indexed addition adds once to each.
+    added += scores.take(positions)
+    scores[positions] = added
+
+
+def _best(
+    rows: NDArray[np.int64], scores: NDArray[np.float64], limit: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    order = best_positions(rows, (scores,), limit)
+    return rows[order], scores[order]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.errors import InputError, quoted
-from mempp.indexes.aggregated import AskedTerms, asked_terms
 from mempp.indexes.analysis import question_terms, term_counts
+from mempp.indexes.asked import AskedTerms, asked_terms
 from mempp.indexes.bm25 import rank_by_bm25
 from mempp.indexes.growable import GrowableArray
 from mempp.indexes.postings import Postings
@@ -53,18 +53,10 @@ class LexicalIndex:
         Raises:
             InputError: `mode` is neither "any" nor "all".
         """
-        if mode not in ("any", "all"):
-            raise InputError(f"The lexical mode is {quoted(mode)}; it must be 'any' or 'all'.")
-        asked = question_terms(question)
-        if not asked:
-            return Ranking.empty()
-        lengths = self._lengths.values[: len(allowed)]
-        allowed = allowed[: len(lengths)]
-        postings = [self._postings.find(term, len(allowed)) for term in asked]
-        return rank_by_bm25(postings, lengths, allowed, limit, every_term=mode == "all")
+        return ranked(self.asked(question, allowed), limit, mode)
 
     def asked(self, question: str, allowed: Allowed) -> AskedTerms:
-        """The terms of a question with their postings in scope, to score rows that are taken together.
+        """The terms of a question with their postings in scope, to rank rows, or score such as are taken together.
 
         Args:
             question: any string.
@@ -97,3 +89,10 @@ class LexicalIndex:
         if len(arrays["rows"]) and int(arrays["rows"].max()) >= len(index):
             raise InputError(f"Postings name rows beyond the {len(index)} of the index; build it from the texts.")
         return index
+
+
+def ranked(asked: AskedTerms, limit: int, mode: Literal["any", "all"] = "any") -> Ranking:
+    """The rows in scope that match best; see `LexicalIndex.rank`."""
+    if mode not in ("any", "all"):
+        raise InputError(f"The lexical mode is {quoted(mode)}; it must be 'any' or 'all'.")
+    return rank_by_bm25(asked, limit, every_term=mode == "all")

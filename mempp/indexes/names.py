@@ -3,13 +3,15 @@
 A short form counts only where it is the form of one person alone among the authors of the rows in scope, so that what
 is out of scope changes nothing. A longer form takes its words: "Aisha Patel" does not bring in Maya Patel. Spellings
 that agree in given and family name are one person: "Ethan Brooks", "Brooks, Ethan" and "ethan.brooks@helix.com".
-Authors that are no people ("Finance Team", "board") have no short forms, and names in Chinese or Japanese none either.
+Authors that are no people ("Finance Team", "board") have no short forms. Nor have names in scripts without capitals,
+which are what tells a name here: Chinese, Japanese, Korean, Arabic, Hebrew, Indic scripts; they are found in full.
 Whether a word that is also an English word is meant as a name is for `mempp.indexes.capitals` to say.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +45,7 @@ _REMARK = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 _LONGEST_NAME = 5  # parts
 _LONGEST_FORM = 16  # words; a label of more is named in no question
 _LONGEST_LABEL = 500  # characters; a longer one is no name
-_TRIED_ONE_BY_ONE = 8  # people of one form; of more, whoever is in scope is found in one pass over all rows
+_TRIED_ONE_BY_ONE = 8  # spellings of one form; of more, those in scope are found in one pass over all rows
 
 
 class NameForms:
@@ -54,7 +56,7 @@ class NameForms:
         # By spelling, not by words: "Ethan Brooks" and "ethan brooks" have the same words, but only one of them has
         # short forms, and what a row out of scope spells must not give any to a row in scope.
         self._rows_of = Postings()
-        self._persons_of: dict[str, dict[str, tuple[str, ...]]] = {}  # form → person → spellings
+        self._persons_of: dict[str, dict[str, list[str]]] = {}  # form → person → spellings
         self._keys: dict[str, str] = {}  # spelling → its words, joined by spaces
         self._numbers: dict[str, int] = {}  # spelling → number, in the order of their coming
         self._authorships: GrowableArray[np.uint32] = GrowableArray(np.uint32, 2)  # row, number of one of its authors
@@ -62,18 +64,24 @@ class NameForms:
 
     def add_rows(self, authors: Sequence[Sequence[str]]) -> None:
         """Add the authors of the next rows: one list each, in step with `TagIndex.add`."""
-        rows = []
-        authorships = []
-        for row, of_row in enumerate(authors, start=self._n_rows):
-            for author in of_row:
+        # Most rows have the authors of a row before them, so what follows of these is made once for all such rows.
+        counts: dict[tuple[str, ...], dict[str, int]] = {}
+        numbers: dict[tuple[str, ...], list[int]] = {}
+        of_rows = list(map(tuple, authors))
+        for together in dict.fromkeys(of_rows):
+            for author in together:
                 if author not in self._keys:
                     self._note(author)
-                authorships.append((row, self._numbers[author]))
-            rows.append(dict.fromkeys(of_row, 1))
-        self._rows_of.add_rows(self._n_rows, rows)
-        if authorships:
+            counts[together] = dict.fromkeys(together, 1)
+            numbers[together] = [self._numbers[author] for author in together]
+        self._rows_of.add_rows(self._n_rows, list(map(counts.__getitem__, of_rows)))
+        sizes = np.fromiter(map(len, of_rows), np.int64, len(of_rows))
+        if sizes.any():
+            authorships = np.empty((int(sizes.sum()), 2), np.uint32)
+            authorships[:, 0] = np.repeat(np.arange(self._n_rows, self._n_rows + len(of_rows)), sizes)
+            authorships[:, 1] = list(chain.from_iterable(map(numbers.__getitem__, of_rows)))
             self._authorships.extend(authorships)
-        self._n_rows += len(rows)
+        self._n_rows += len(of_rows)
 
     def _note(self, author: str) -> None:
         label = words(author)
@@ -89,8 +97,8 @@ class NameForms:
         for form in forms:
             first, *rest = form.split(" ")
             persons = self._persons_of.setdefault(form, {})
-            # Tuples are replaced, never changed, since other threads go through them; of the table they take a copy.
-            persons[person] = (*persons.get(person, ()), author)
+            # Lists only grow, since other threads go through them; of the table they take a copy.
+            persons.setdefault(person, []).append(author)
             sizes = self._sizes.get(first, ())
             if 1 + len(rest) not in sizes:
                 self._sizes[first] = (*sizes, 1 + len(rest))
@@ -171,8 +179,9 @@ class NameForms:
     def _named_by(self, form: str, in_scope: Callable[[str, bool], bool], capitals: Capitals) -> list[str] | None:
         """The spellings in scope of the one person with this form; none where several have it; None for no name."""
         named: list[str] | None = None
-        for tried, spellings in enumerate(list(self._persons_of[form].values())):  # a copy, in one step under the lock
-            of_person = [author for author in spellings if in_scope(author, tried >= _TRIED_ONE_BY_ONE)]
+        tried = count()
+        for spellings in list(self._persons_of[form].values()):  # a copy, in one step under the lock
+            of_person = [author for author in spellings if in_scope(author, next(tried) >= _TRIED_ONE_BY_ONE)]
             if not of_person:
                 continue
             if named is not None:

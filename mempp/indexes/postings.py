@@ -136,9 +136,16 @@ class Postings:
         new_sizes[numbers] = [len(state.tail[number]) // 2 for number in numbers]
         offsets = np.zeros(n_terms + 1, np.int64)
         np.cumsum(old_sizes + new_sizes, out=offsets[1:])
-        pairs = np.frombuffer(b"".join(state.tail[number].tobytes() for number in numbers), np.uint32).reshape(-1, 2)
-        from_tail = np.zeros(offsets[-1], np.bool_)
-        from_tail[_ranges(offsets[:-1] + old_sizes, new_sizes)] = True
+        pairs = np.empty((int(new_sizes.sum()), 2), np.uint32)
+        flat, place = pairs.reshape(-1), 0
+        for number in numbers:
+            postings = state.tail[number]
+            flat[place : place + len(postings)] = postings
+            place += len(postings)
+        # Of every term first the old postings, then the new ones. Nothing here takes eight bytes a posting: that would
+        # be the peak of memory of adding.
+        sizes = np.stack((old_sizes, new_sizes), axis=1).ravel()
+        from_tail = np.repeat(np.tile(np.array([False, True]), n_terms), sizes)
         rows, counts = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], np.uint32)
         for merged, old, new in ((rows, state.rows, pairs[:, 0]), (counts, state.counts, pairs[:, 1])):
             merged[from_tail] = new
@@ -190,11 +197,3 @@ class Postings:
             )
         postings._state = _State(offsets, rows, counts, {})
         return postings
-
-
-def _ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of all ranges start, start + 1, … of the given sizes, one after another."""
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    numbers: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - sizes), sizes)
-    return numbers

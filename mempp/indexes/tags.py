@@ -141,14 +141,18 @@ class TagIndex:
         allowed = allowed[: self._n_rows]
         n_allowed = int(np.count_nonzero(allowed))
         found = self._found(question, allowed, names) if n_allowed else []
-        n_labels = np.zeros(len(allowed), np.int64)
-        rarity = np.zeros(len(allowed), np.float64)
+        carries = np.zeros(len(allowed) if found else 0, np.bool_)
+        for rows in found:
+            carries[rows] = True
+        row_ids = np.flatnonzero(carries).astype(np.int64)
+        n_labels = np.zeros(len(row_ids), np.int64)
+        rarity = np.zeros(len(row_ids), np.float64)
         # Commonest first: sums over labels equally rare then come out equal to the last bit.
         for rows in sorted(found, key=len, reverse=True):
-            n_labels[rows] += 1
-            rarity[rows] += math.log(n_allowed / len(rows))
-        row_ids = np.flatnonzero(n_labels).astype(np.int64)
-        return Matches(row_ids, n_labels[row_ids], rarity[row_ids])
+            places = np.searchsorted(row_ids, rows)
+            n_labels[places] += 1
+            rarity[places] += math.log(n_allowed / len(rows))
+        return Matches(row_ids, n_labels, rarity)
 
     def _found(self, question: str, allowed: Allowed, names: bool) -> list[NDArray[np.uint32]]:
         """For each label named, the rows in scope that carry it, if any."""

@@ -4,47 +4,37 @@ A row may have several views (embeddings of its head and of windows of its text)
 
     score(r) = max over the views v of r:  v · q,  in float64
 
-A first score by BLAS in float32 finds who can be among the best; those are scored again one by one in float64, by an
-operation whose result does not depend on which other rows there are. So scores and ties are the same to the last bit
-whatever else the index holds.
+How the best are found is in `scan`; which way is taken there, over codes of one byte a number (`codes`), over the
+vectors themselves or through a graph (`hnsw`), is decided by what each costs on this machine (`costs`).
 """
 
+import logging
 import math
 import warnings
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mempp.errors import EncoderError
+from mempp.indexes.codes import CodeStore, ProductError, codes_work, vectors_read
+from mempp.indexes.costs import ScanCosts, graph_costs, scan_costs
 from mempp.indexes.growable import GrowableArray
-from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphKeeper, hnswlib_is_installed
-from mempp.indexes.ranking import Allowed, Ranking, best_positions
+from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
+from mempp.indexes.ranking import Allowed, Ranking
+from mempp.indexes.scan import Views, contenders, contenders_by_codes, products_of, ranked
 
-_GATHER = 1024  # vectors copied together at a time, so that the copy stays in the processor's cache
-# Reading a vector out of its place costs about as much as three read in a row.
-_GATHER_COST = 3.0
-# Time of a search in the graph, in dimensions read by an exact scan: each of the vectors that it visits costs a jump
-# through memory and, in a narrower scope, a call of Python. Measured at 60,000 × 384, 2 cores.
-_VISIT_COST = 12_000.0
+# From so many views on they have codes, and costs are measured; fewer are scanned in no time.
+_CODED_FROM = 16_384
+_CALL = 3e-4  # seconds that a search by codes takes for the rest
+_FEW_COSTS = ScanCosts(scan=1.0, gather=3.0, codes=np.inf)
+_LONGEST = 1e6  # no codes for vectors longer than this: their products would leave the range of float32
+_logger = logging.getLogger("mempp.indexes")
 # The graph is asked for more than are wanted: the first of them are then more surely the best.
 _ASKED_PER_WANTED = 20
 _LEAST_ASKED = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Views:
-    """What a reader takes hold of: a consistent prefix of the views."""
-
-    vectors: NDArray[np.float32]  # (n, dimensions)
-    rows: NDArray[np.int64]  # (n,)
-    largest_norm: float
-    several_per_row: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 class VectorIndex:
@@ -56,7 +46,7 @@ class VectorIndex:
     ready, and where a scan is quicker, everything is exact.
     """
 
-    def __init__(self, dimensions: int, *, exact_up_to: int = 200_000, graphs: GraphKeeper | None = None) -> None:
+    def __init__(self, dimensions: int, *, exact_up_to: int = 1_000_000, graphs: GraphKeeper | None = None) -> None:
         """An empty index.
 
         Args:
@@ -70,7 +60,9 @@ class VectorIndex:
         self._vectors: GrowableArray[np.float32] = GrowableArray(np.float32, dimensions)
         self._rows: GrowableArray[np.int64] = GrowableArray(np.int64)
         self._place: GrowableArray[np.int64] = GrowableArray(np.int64)  # by row: its last view, -1 where it has none
-        self._views = _Views(self._vectors.values, self._rows.values, 0.0, False)
+        self._codes: CodeStore | None = None  # from a size on
+        self._views = Views(self._vectors.values, self._rows.values, None, 0.0, False, True)
+        self._costs: ScanCosts | None = None  # not known before it is first asked
         self._graph: Graph | None = None
         self._build: GraphBuild | None = None
         self._next_build_at = exact_up_to + 1
@@ -109,6 +101,8 @@ class VectorIndex:
         """
         self._vectors.reserve(len(self) + n_views)
         self._rows.reserve(len(self) + n_views)
+        if self._codes is not None:
+            self._codes.reserve(len(self) + n_views)
         for row_ids, vectors in batches:
             self._append(row_ids, vectors)
             del row_ids, vectors
@@ -148,8 +142,28 @@ class VectorIndex:
         largest = float(squares.max()) * 1.001
         if not math.isfinite(largest):
             largest = float(np.einsum("ij,ij->i", new, new, dtype=np.float64).max())
-        norm = math.sqrt(largest)
-        self._views = _Views(self._vectors.values, self._rows.values, max(norm, self._views.largest_norm), several)
+        norm = max(math.sqrt(largest), self._views.largest_norm)
+        in_order = self._views.in_order and bool(rows[0] == first and (np.diff(rows) == 1).all())
+        codes = self._coded(norm)
+        self._views = Views(
+            self._vectors.values,
+            self._rows.values,
+            None if codes is None else codes.snapshot(),
+            norm,
+            several,
+            in_order,
+        )
+
+    def _coded(self, largest_norm: float) -> CodeStore | None:
+        """Bring the codes up to the vectors, once these are many."""
+        if len(self._vectors) < _CODED_FROM or largest_norm > _LONGEST or not codes_work():
+            return None
+        if self._codes is None:
+            self._codes = CodeStore(self._dimensions)
+            self._codes.reserve(self._vectors.room)
+            self._costs = None
+        self._codes.extend(self._vectors.values[len(self._codes) :])
+        return self._codes
 
     def rows_with_vectors(self, n_rows: int) -> NDArray[np.bool_]:
         """Which of the first `n_rows` rows have a view, shape (n_rows,)."""
@@ -165,6 +179,8 @@ class VectorIndex:
         known = row_ids < len(by_row)
         places[known] = by_row[row_ids[known]]
         have = places >= 0
+        if have.all():
+            return self._vectors.values[places], have
         vectors = np.zeros((len(row_ids), self._dimensions), np.float32)
         vectors[have] = self._vectors.values[places[have]]
         return vectors, have
@@ -191,20 +207,39 @@ class VectorIndex:
             )
         graph = None if exact else self._graph  # before the views: it covers no more than they do
         views = self._views
-        inside = _inside(views.rows, allowed)
+        inside = _inside(views, allowed)
         n_inside = int(np.count_nonzero(inside))
         if limit <= 0 or not n_inside:
             return Ranking.empty()
-        if graph is not None:
-            candidates = self._by_graph(graph, views, inside, n_inside, question, limit)
+        costs = self._costs_of(views)
+        codes = views.codes if np.abs(question).max() <= _LONGEST else None
+        by_codes = np.inf if codes is None else vectors_read(inside) * costs.codes + _CALL
+        by_gather, by_scan = n_inside * costs.gather, len(views) * costs.scan
+        if graph is not None and graph.costs is not None:
+            cheapest = min(by_codes, by_gather, by_scan)
+            candidates = self._by_graph(graph, graph.costs, views, inside, question, limit, cheapest, costs)
             if candidates is not None:
-                return _ranked(views, candidates, question, limit)
+                return ranked(views, candidates, question, limit)
+        if codes is not None and by_codes < min(by_gather, by_scan):
+            try:
+                scope = None if n_inside == len(views) else inside
+                return _ranked_of(views, contenders_by_codes(views, codes, scope, question, limit), question, limit)
+            except ProductError as error:
+                _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
         candidates = np.flatnonzero(inside)
-        if n_inside * _GATHER_COST < len(views):
-            scores = _products(views.vectors, candidates, question)
-        else:
-            scores = (views.vectors @ question)[candidates]
-        return _ranked(views, _contenders(views, candidates, scores, question, limit), question, limit)
+        if by_gather < by_scan:
+            return _ranked_of(views, candidates, question, limit)
+        scores = views.vectors @ question
+        scores = scores if n_inside == len(views) else scores[candidates]
+        return ranked(views, contenders(views, candidates, scores, question, limit), question, limit)
+
+    def _costs_of(self, views: Views) -> ScanCosts:
+        if len(views) < _CODED_FROM:
+            return _FEW_COSTS
+        costs = self._costs
+        if costs is None:
+            costs = self._costs = scan_costs(views)
+        return costs
 
     def wait_until_built(self, timeout: float | None = None) -> bool:
         """Wait for a running build; tell whether none is running any more."""
@@ -223,37 +258,34 @@ class VectorIndex:
     def _by_graph(
         self,
         graph: Graph,
-        views: _Views,
+        measured: GraphCosts,
+        views: Views,
         inside: NDArray[np.bool_],
-        n_inside: int,
         question: NDArray[np.float32],
         limit: int,
+        cheapest: float,
+        costs: ScanCosts,
     ) -> NDArray[np.int64] | None:
-        """Views that hold the best rows, with the graph's help; None where an exact scan is quicker or needed."""
+        """Views that hold the best rows, with the graph's help; None where the cheapest exact way is quicker."""
         in_graph = inside[: graph.size]
         n_in_graph = int(np.count_nonzero(in_graph))
         asked = max(limit * _ASKED_PER_WANTED, _LEAST_ASKED)
-        scan_cost = min(n_inside * _GATHER_COST, len(views)) * self._dimensions
-        tail_cost = (len(views) - graph.size) * self._dimensions
-        everything = n_in_graph == graph.size
+        later = graph.size + np.flatnonzero(inside[graph.size :])
         while True:
             if asked * 2 > n_in_graph:  # also where all that is in scope is newer than the graph
                 return None
-            share = n_in_graph / graph.size
-            graph_cost = _VISIT_COST * asked * (1.0 if everything else 1.1 * share**-0.75)
-            if graph_cost + tail_cost > scan_cost:
+            if measured.of(asked, n_in_graph / graph.size) + len(later) * costs.gather > cheapest:
                 return None
             try:
-                near = graph.nearest(question, asked, None if everything else in_graph)
+                near = graph.nearest(question, asked, None if n_in_graph == graph.size else in_graph)
             except RuntimeError:  # it met too few of those in scope
                 return None
             if not views.several_per_row or len(np.unique(views.rows[near])) >= limit:
                 break
             asked *= 2
-        later = graph.size + np.flatnonzero(inside[graph.size :])
         candidates = np.concatenate((near, later))
-        scores = np.concatenate((_products(views.vectors, near, question), _products(views.vectors, later, question)))
-        return _contenders(views, candidates, scores, question, limit)
+        scores = products_of(views.vectors, candidates, question)
+        return contenders(views, candidates, scores, question, limit)
 
     def _build_when_due(self) -> None:
         if self._closed or len(self._views) < self._next_build_at:
@@ -280,83 +312,40 @@ class VectorIndex:
             return max(1, min(covered // 2, exact_up_to))
 
         self._next_build_at = size + step(size)
+        views = self._views
         # The thread must not keep the index alive.
         me = weakref.ref(self)
 
         def publish(graph: Graph | None) -> None:
             index = me()
             if index is not None and graph is not None:
-                index._graph = graph
+                index._graph = replace(graph, costs=graph_costs(graph, views.vectors, _LEAST_ASKED))
                 index._next_build_at = graph.size + step(graph.size)
 
         if self._finalizer is not None:
             self._finalizer.detach()
-        views = self._views
         self._build = GraphBuild(views.vectors, publish, keeper=self._graphs, rows=views.rows, step=step)
         self._finalizer = weakref.finalize(self, self._build.stop)
 
 
-def _inside(rows: NDArray[np.int64], allowed: Allowed) -> NDArray[np.bool_]:
-    """Which views belong to rows in scope."""
+def _ranked_of(views: Views, candidates: NDArray[np.int64], question: NDArray[np.float32], limit: int) -> Ranking:
+    """The best rows of these views, each of them read out of its place."""
+    scores = products_of(views.vectors, candidates, question)
+    return ranked(views, contenders(views, candidates, scores, question, limit), question, limit)
+
+
+def _inside(views: Views, allowed: Allowed) -> NDArray[np.bool_]:
+    """(n,) which views belong to rows in scope."""
+    rows = views.rows
+    if views.in_order:
+        if len(allowed) >= len(rows):
+            return allowed[: len(rows)]
+        inside = np.zeros(len(rows), np.bool_)
+        inside[: len(allowed)] = allowed
+        return inside
     known = rows < len(allowed)
     if known.all():
         return allowed[rows]
     inside = np.zeros(len(rows), np.bool_)
     inside[known] = allowed[rows[known]]
     return inside
-
-
-def _products(
-    vectors: NDArray[np.float32], chosen: NDArray[np.int64], question: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """First scores of the chosen views."""
-    scores = np.empty(len(chosen), np.float32)
-    for start in range(0, len(chosen), _GATHER):
-        part = chosen[start : start + _GATHER]
-        np.dot(vectors[part], question, out=scores[start : start + len(part)])
-    return scores
-
-
-def _contenders(
-    views: _Views,
-    candidates: NDArray[np.int64],
-    scores: NDArray[np.float32],
-    question: NDArray[np.float32],
-    limit: int,
-) -> NDArray[np.int64]:
-    """The candidates that can decide who the best `limit` rows are, given first scores with an error.
-
-    A float32 inner product of d terms errs by at most d · 2^-24 / (1 - d · 2^-24) times the norms (Higham, "Accuracy
-    and Stability of Numerical Algorithms", 3.1). A row's best first score errs by no more, so that a row of the true
-    best is at most two errors below the limit-th first score, and its best view one or two more.
-    """
-    best = scores
-    if views.several_per_row:
-        rows, group = np.unique(views.rows[candidates], return_inverse=True)
-        best = np.full(len(rows), -np.inf, np.float32)
-        np.maximum.at(best, group, scores)
-    if len(best) <= limit:
-        return candidates
-    unit = views.vectors.shape[1] * 2.0**-24
-    error = unit / (1 - unit) * views.largest_norm * float(np.linalg.norm(question.astype(np.float64)))
-    border = float(np.partition(best, len(best) - limit)[len(best) - limit])
-    contenders: NDArray[np.int64] = candidates[scores >= border - max(4 * error, 1e-5)]
-    return contenders
-
-
-def _ranked(views: _Views, candidates: NDArray[np.int64], question: NDArray[np.float32], limit: int) -> Ranking:
-    """Rows of the candidates by exact score."""
-    wide = question.astype(np.float64)
-    scores = np.empty(len(candidates), np.float64)
-    for start in range(0, len(candidates), _GATHER):
-        part = candidates[start : start + _GATHER]
-        # Row by row along contiguous memory, unlike BLAS, whose order of summation depends on the matrix.
-        scores[start : start + len(part)] = (views.vectors[part].astype(np.float64) * wide).sum(axis=1)
-    rows = views.rows[candidates]
-    if views.several_per_row:
-        rows, group = np.unique(rows, return_inverse=True)
-        best = np.full(len(rows), -np.inf)
-        np.maximum.at(best, group, scores)
-        scores = best
-    order = best_positions(rows, (scores,), limit)
-    return Ranking(rows[order], scores[order])

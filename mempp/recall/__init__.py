@@ -10,6 +10,7 @@ from mempp.recall.scope import (
     as_of_in,
     check_names,
     check_question,
+    is_auto,
     question_text,
     scope_of,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "as_of_in",
     "check_names",
     "check_question",
+    "is_auto",
     "question_text",
     "read",
     "scope_of",

@@ -5,7 +5,7 @@ leaks across a bound, and a row that comes later changes no past answer.
 
     weight of a neighbour at distance d in its thread:   1 / (1 + d),   d = 1 … `reach`
     of a row without a thread: rows of the same day (UTC), also without a thread, whose vectors are alike;
-    weight:   (cos - LIKENESS) / (1 - LIKENESS), where above 0
+    weight:   (cos - LIKENESS) / (1 - LIKENESS), where above 0; on a crowded day the MOST_PARTNERS nearest of them
 
 A thread whole is the row's *group*; a row without a thread is a group of its own.
 """
@@ -28,6 +28,9 @@ PARTNER = 0.1
 """Weight from which a row without a thread shares its best view with another."""
 LARGEST_DAY = 32
 """Rows without a thread on one day; of more, only those that are candidates themselves can be partners."""
+MOST_PARTNERS = 16
+"""Of a day with more rows than that, a row is seen with the rows most alike, at most so many."""
+_LOOKED_AT_TOGETHER = 1024  # candidates of such a day, by row id; the work grows with them, not with their square
 
 Vectors = Callable[[NDArray[np.int64]], tuple[NDArray[np.float32], NDArray[np.bool_]]]
 """Rows → their (n, dimensions) vectors, and (n,) whether each has one."""
@@ -184,17 +187,34 @@ def _of_one_day(
         others = threads.rows_on(day, len(allowed))
         others = others[allowed[others]]
         if len(others) > LARGEST_DAY:
-            others = of_day
-        if len(others) < 2:
-            continue
-        given, have = vectors(others)
-        others, given = others[have], given[have]
-        mine = np.searchsorted(others, of_day[np.isin(of_day, others)])
-        # The shapes are those of the scope alone, so that this product is the same whatever came later.
-        weight = ((given[mine] @ given.T).astype(np.float64) - LIKENESS) / (1 - LIKENESS)
-        weight[np.arange(len(mine)), mine] = 0.0
-        here, there = np.nonzero(weight > 0)
-        shares = np.minimum(weight[here, there], 1.0)
-        ours, partners = others[mine[here]], others[there]
-        edges += [(ours, partners, shares), (partners, ours, shares), _alone(np.unique(partners))]
+            for start in range(0, len(of_day), _LOOKED_AT_TOGETHER):
+                together = of_day[start : start + _LOOKED_AT_TOGETHER]
+                edges.append(_alike(together, together, vectors, MOST_PARTNERS))
+        elif len(others) > 1:
+            ours, partners, shares = _alike(of_day, others, vectors, len(others))
+            edges += [(ours, partners, shares), (partners, ours, shares), _alone(np.unique(partners))]
     return edges
+
+
+def _alike(rows: NDArray[np.int64], others: NDArray[np.int64], vectors: Vectors, most: int) -> Edges:
+    """Edges from each of these rows to the others that are alike, at most the `most` nearest of them.
+
+    Args:
+        rows: (m,) ascending.
+        others: (n,) ascending, the rows among them.
+        vectors: gives vectors of rows.
+        most: of several equally near at the end of the list, any are taken.
+    """
+    given, have = vectors(others)
+    others, given = others[have], given[have]
+    mine = np.searchsorted(others, rows[np.isin(rows, others)])
+    # The shapes are those of the scope alone, so that this product is the same whatever came later.
+    weight = ((given[mine] @ given.T).astype(np.float64) - LIKENESS) / (1 - LIKENESS)
+    weight[np.arange(len(mine)), mine] = 0.0
+    if most < len(others):
+        nearest = np.argpartition(weight, -most, axis=1)[:, -most:]
+        of_nearest = np.take_along_axis(weight, nearest, axis=1)
+        weight[:] = 0.0
+        np.put_along_axis(weight, nearest, of_nearest, axis=1)
+    here, there = np.nonzero(weight > 0)
+    return others[mine[here]], others[there], np.minimum(weight[here, there], 1.0)

@@ -195,6 +195,8 @@ def weekend_of(day: int) -> Span | None:
 
 def unit_around(day: int, unit: str, count: int) -> Span | None:
     """The day, week, month or year that lies `count` units after (before, if negative) a day; days since 1970."""
+    if not FAR_PAST <= day * DAY_LENGTH < FAR_FUTURE:
+        return None
     here = date_of(day * DAY_LENGTH)
     span = {
         "day": lambda: span_of_days(day + count, day + count + 1),

@@ -160,8 +160,8 @@ OPEN |= dict.fromkeys(("until", "till", "up to", "no later than"), "until")
 
 
 def plain(word: str) -> str:
-    """Lower case with single spaces; the dotless i, which a pattern that ignores case takes for an i, as one."""
-    return " ".join(word.casefold().replace("ı", "i").split())
+    """Lower case with single spaces; the Turkish ı and İ, which a pattern that ignores case takes for an i, as one."""
+    return " ".join(word.casefold().replace("ı", "i").replace("\u0307", "").split())
 
 
 def month_number(word: str) -> int:

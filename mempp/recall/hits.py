@@ -14,9 +14,10 @@ class LegShare:
     """What one leg did for a hit."""
 
     leg: str
-    """lexical, vector, thread_lexical, thread_vector, tags or dates."""
+    """lexical, vector, thread_lexical, thread_vector, tags, dates or facts."""
     rank: int
-    """Place in the leg's list, from 0."""
+    """Place in the leg's list, from 0; equal values have the same place, that of the first of them, where values are
+    summed."""
     leg_score: float
     """What the leg says of the row; see `mempp.recall.legs`. With `fusion="ranks"` and no context the index's own
     score: BM25, cosine similarity, or number of matching labels."""
@@ -38,6 +39,8 @@ class Explanation:
     legs: tuple[LegShare, ...]
     as_of_read: datetime | None = None
     """The as-of date that was read from the question, with `as_of="auto"`; None where it names none."""
+    context: int = 0
+    """How many neighbours on each side the row was scored with."""
 
     def __str__(self) -> str:
         reasons = {
@@ -54,13 +57,14 @@ class Explanation:
         return "\n".join(parts)
 
     def _line(self, leg: LegShare) -> str:
+        name = leg.leg
+        if self.context and name in ("lexical", "vector"):
+            name += ", with its neighbours"  # so a row that matches no word has a value all the same
         if self.gamma is None:
-            return (
-                f"  {leg.leg}: {leg.leg_score:.4f} × {leg.weight:g} adds {leg.added:.5f} (rank {leg.rank} of 0, 1, …)"
-            )
-        measures = {"lexical": "BM25", "tags": "labels", "vector": "cosine"}
+            return f"  {name}: {leg.leg_score:.4f} × {leg.weight:g} adds {leg.added:.5f} (place {leg.rank + 1})"
+        measures = {} if self.context else {"lexical": "BM25", "tags": "labels", "vector": "cosine"}
         return (
-            f"  {leg.leg}: rank {leg.rank} of 0, 1, …, {measures.get(leg.leg, 'value')} {leg.leg_score:.4f}, "
+            f"  {name}: place {leg.rank + 1}, {measures.get(leg.leg, 'value')} {leg.leg_score:.4f}, "
             f"adds {leg.weight:g} / ({self.gamma:g} + {leg.rank}) = {leg.added:.5f}"
         )
 

@@ -6,6 +6,7 @@
     thread_vector    the best view (head or window) of any candidate of the thread; of windows, those among the best C
     tags             matching labels, as a share of the most that a row has
     dates            nearness of the event date to a date named in the question, and whether the text names that date
+    facts            the best of the row's fact cards, by its words; off by default (see `indexes.cards`)
 
 Candidates are the best C rows of each index in scope, and their neighbours. See `context` for who a neighbour is.
 """
@@ -16,8 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.indexes import LexicalIndex, TagIndex, VectorIndex
+from mempp.indexes import CardIndex, LexicalIndex, TagIndex, VectorIndex
 from mempp.indexes.aggregated import shares_in_context, shares_of_units
+from mempp.indexes.asked import AskedTerms
+from mempp.indexes.cards import CardMatches
+from mempp.indexes.lexical import ranked
 from mempp.recall.context import PARTNER, Context, context_of
 from mempp.recall.dates_leg import DatesLeg
 from mempp.recall.scope import Allowed
@@ -41,6 +45,8 @@ class Scope:
     """Row id → the days that its text names, in days since 1970."""
     asked_at: int | None = None
     """When the question is asked, microseconds UTC, if that is known."""
+    known_up_to: int = -1
+    """The last entry of the log that the question may know of; for what is an entry of its own, as cards are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Indexes:
     """One vector per row: of its head."""
     windows: VectorIndex | None
     """Vectors of the windows of long rows."""
+    cards: Callable[[], CardIndex] | None = None
+    """Gives the index of the fact cards, brought up to date; called only when it takes part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +101,9 @@ def candidates_of(question: str, scope: Scope, indexes: Indexes, embed: Embed, s
     allowed = scope.allowed
     limit = max(settings.candidates, settings.k)
     found: list[NDArray[np.int64]] = []
-    if settings.weight_lexical > 0:
-        found.append(indexes.lexical.rank(question, allowed, limit, settings.lexical_mode).row_ids)
+    asked = indexes.lexical.asked(question, allowed) if settings.weight_lexical > 0 else None
+    if asked is not None:
+        found.append(ranked(asked, limit, settings.lexical_mode).row_ids)
     vectors = indexes.vectors
     query: NDArray[np.float32] | None = None
     of_windows: dict[int, float] = {}
@@ -111,13 +120,16 @@ def candidates_of(question: str, scope: Scope, indexes: Indexes, embed: Embed, s
     dates = dates_leg(question, scope) if settings.weight_dates > 0 else None
     if dates is not None:
         found.append(dates.nearest(limit))
+    cards = cards_leg(question, scope, indexes) if settings.weight_facts > 0 else None
+    if cards is not None:
+        found.append(cards.best(limit).row_ids)
     pool = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
     give = vectors.vectors_of if query is not None and vectors is not None else None
     context = context_of(pool, allowed, scope.occurred_at, scope.threads, settings.context, give)
 
     legs: list[Valued] = []
-    if settings.weight_lexical > 0:
-        legs += _lexical_legs(question, context, scope, indexes.lexical, settings)
+    if asked is not None:
+        legs += _lexical_legs(asked, context, scope, settings)
     if query is not None and vectors is not None:
         legs += _vector_legs(query, context, vectors, of_windows, settings)
     if tagged is not None and len(tagged.row_ids):
@@ -128,7 +140,15 @@ def candidates_of(question: str, scope: Scope, indexes: Indexes, embed: Embed, s
         legs.append(Valued("tags", settings.weight_tags, values))
     if dates is not None and dates.named:
         legs.append(Valued("dates", settings.weight_dates, dates.values(context.rows)))
+    if cards is not None and len(cards.row_ids):
+        legs.append(Valued("facts", settings.weight_facts, cards.of(context.rows)))
     return Candidates(context.rows, context.unit, tuple(leg for leg in legs if leg.weight > 0))
+
+
+def cards_leg(question: str, scope: Scope, indexes: Indexes) -> CardMatches:
+    """The rows in scope whose fact cards hold words of a question."""
+    index = indexes.cards() if indexes.cards is not None else CardIndex()
+    return index.matching(question, scope.allowed, scope.known_up_to)
 
 
 def dates_leg(question: str, scope: Scope) -> DatesLeg:
@@ -136,10 +156,7 @@ def dates_leg(question: str, scope: Scope) -> DatesLeg:
     return DatesLeg(question, scope.allowed, scope.occurred_at, scope.days_of, scope.asked_at)
 
 
-def _lexical_legs(
-    question: str, context: Context, scope: Scope, lexical: LexicalIndex, settings: Settings
-) -> Sequence[Valued]:
-    asked = lexical.asked(question, scope.allowed)
+def _lexical_legs(asked: AskedTerms, context: Context, scope: Scope, settings: Settings) -> Sequence[Valued]:
     own = shares_in_context(asked, context.seen, len(context.rows), context.gather)
     if not settings.context:
         return (Valued("lexical", settings.weight_lexical, own),)
@@ -147,7 +164,9 @@ def _lexical_legs(
     if settings.weight_thread_lexical > 0:
         units, place = np.unique(context.unit[context.threaded], return_inverse=True)
         whole = own.copy()
-        shares = shares_of_units(asked, scope.threads.unit_of(len(scope.allowed)), units)
+        rows_known = len(scope.allowed)
+        rows = np.sort(scope.threads.rows_of(units.tolist(), rows_known))
+        shares = shares_of_units(asked, scope.threads.unit_of(rows_known), units, rows)
         whole[context.threaded] = shares[place]
     return (
         Valued("lexical", settings.weight_lexical, own),
@@ -179,7 +198,7 @@ def _vector_legs(
     )
 
 
-_TURNS = 16  # rows have 2 · reach + 1 edges at most, but those of one day may have many
+_SUMMED_TOGETHER = 128  # rows; their sums stay in the processor's cache
 
 
 def _sums(vectors: NDArray[np.float32], context: Context) -> NDArray[np.float32]:
@@ -187,15 +206,15 @@ def _sums(vectors: NDArray[np.float32], context: Context) -> NDArray[np.float32]
     weight = context.weight.astype(np.float32)
     starts = np.searchsorted(context.target, np.arange(len(context.rows) + 1))
     counts = np.diff(starts)
-    if not len(counts) or counts.max() > _TURNS:
-        weighed = vectors[context.source] * weight[:, None]
-        summed: NDArray[np.float32] = np.add.reduceat(weighed, starts[:-1], axis=0)
-        return summed
     sums = np.zeros((len(context.rows), vectors.shape[1]), np.float32)
-    for turn in range(int(counts.max())):  # the first edge of every row, the second of every row that has one, …
-        having = np.flatnonzero(counts > turn)
-        edge = starts[having] + turn
-        sums[having] += vectors[context.source[edge]] * weight[edge, None]
+    for start in range(0, len(counts), _SUMMED_TOGETHER):
+        part = slice(start, start + _SUMMED_TOGETHER)
+        for turn in range(int(counts[part].max())):  # the first edge of every row, the second of every row that has one
+            having = start + np.flatnonzero(counts[part] > turn)
+            edge = starts[having] + turn
+            weighed = vectors.take(context.source[edge], axis=0)
+            weighed *= weight[edge, None]
+            sums[having] += weighed
     return sums
 
 

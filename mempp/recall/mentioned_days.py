@@ -1,11 +1,22 @@
 """The single days that the text of a document names."""
 
 import re
+from itertools import islice
 
 from mempp.recall.date_expressions import names_a_month
 from mempp.recall.date_words import DAY, ISO, MONTH, NO_COUNT, YEAR_TAIL, day_number, leading_number, month_number
 
-_DIGITS = re.compile(r"[0-9]+")
+LONGEST_READ = 100_000
+"""Characters of a text in which days are looked for."""
+MOST_NUMBERS = 256
+"""Numbers of a text that may be part of a day, from the first on; what comes after them is not looked at."""
+# Prose has few digits, and every form has a number to look around: four digits before a hyphen, or one or two before
+# or after a word. All other numbers, and tables hold many, are passed over without a look.
+# It begins with the digit, before any look back, since `re` finds a first character of a class quickly.
+_NUMBER = re.compile(
+    r"[0-9](?<![0-9][0-9])(?:[0-9]{3}(?=-[0-9])|[0-9]?(?![0-9])"
+    r"(?:(?=(?:[^\W\d_]{2})?[\s-]{1,3}[^\W\d_])|(?<=[^0-9]\s[0-9])|(?<=[^0-9]\s[0-9][0-9])))"
+)
 _ISO_DAY = re.compile(ISO + r"(?![0-9]|-[0-9])")
 _DAY_MONTH = re.compile(
     rf"(?P<day>{DAY})[\s-]{{1,3}}(?:of\s)?(?P<month>{MONTH})(?:\.?{YEAR_TAIL.replace('YEAR', 'year')})?",
@@ -18,15 +29,18 @@ _DAY_AFTER = re.compile(rf"(?P<day>{DAY})(?:{YEAR_TAIL.replace('YEAR', 'year')})
 def days_mentioned(text: str, *, year: int | None) -> tuple[int, ...]:
     """The single days that a document's text names in full, as ascending days since 1970.
 
-    ISO dates, "15 November 2023", "November 15, 2023"; with `year` also "Nov 15". Of "3–5 April 2023" the last day
-    only. Numeric dates with slashes or dots are left out: in documents those are often versions and sections.
+    Only the first `LONGEST_READ` characters are read, and of the numbers in them the first `MOST_NUMBERS` that may be
+    part of a day. ISO dates, "15 November 2023", "November 15, 2023"; with `year` also "Nov 15". Of "3–5 April 2023"
+    the last day only. Numeric dates with slashes or dots are left out: in documents those are often versions and
+    sections.
 
     Args:
         text: any text.
         year: the year of days that are named without one; None leaves them out.
     """
     days: set[int] = set()
-    for digits in _DIGITS.finditer(text):  # prose has few digits, and every form has a number to look around
+    text = text[:LONGEST_READ]
+    for digits in islice(_NUMBER.finditer(text), MOST_NUMBERS):
         begin, end = digits.span()
         day = None
         if end - begin == 4:

@@ -2,6 +2,8 @@
 
 The reading is in `date_expressions`, its words in `date_words`; here expressions become spans of time. English only.
 
+An explicit "as of DATE" is read in `as_of_dates`.
+
 Calendar: UTC days; weeks run Monday to Sunday; seasons are the northern meteorological ones, and "winter 2023" may be
 the one that begins or the one that ends in that year, so it gives both. Early, mid and late are the days 1–10, 11–20
 and 21–end of a month and the thirds of anything longer. 05/06/2023 gives both readings; dots are read day first.
@@ -12,8 +14,10 @@ said" and "we" as dates, "31 February" as February, "October 2023 about the 12" 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
 from mempp.recall.date_expressions import Expression, count_of, expressions, unit_around, weekend_of
 from mempp.recall.date_words import (
@@ -35,6 +39,11 @@ from mempp.recall.date_words import (
     span_of_days,
     span_of_months,
 )
+
+LONGEST_READ = 10_000
+"""Characters of a question in which dates are looked for."""
+MOST_EXPRESSIONS = 64
+"""Dates and ranges of a question that are read, from the first on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +97,13 @@ def _spans_in(expression: Expression, year: int) -> list[Span]:
     return _pairs(beginning, _readings(last, start_year)) or _pairs(beginning, _readings(last, start_year + 1))
 
 
-def _spans(expression: Expression, years: Sequence[int], asked_at: int | None) -> list[Span]:
+def spans_of(expression: Expression, years: Callable[[], Sequence[int]], asked_at: int | None) -> list[Span]:
     """All that an expression may mean: by its own year, by the moment of asking, or by each of the years."""
     first, last = expression.first, expression.last
     if first.year is not None or (last is not None and last.year is not None):
         return _spans_in(expression, 0)
     if asked_at is None:
-        return [] if first.relation else [span for year in years for span in _spans_in(expression, year)]
+        return [] if first.relation else [span for year in years() for span in _spans_in(expression, year)]
     asked = date_of(asked_at)
     step = 1 if first.relation == "next" else -1
     for year in (asked.year + step * count for count in range(9)):  # a leap day may lie eight years back
@@ -112,7 +121,7 @@ def _spans(expression: Expression, years: Sequence[int], asked_at: int | None) -
     return []
 
 
-_RELATIVE = re.compile(
+RELATIVE = re.compile(
     rf"\b(?:(?P<day>the\sday\sbefore\syesterday|yesterday|last\snight|today|tomorrow)"
     rf"|(?P<ago>[0-9]{{1,4}}|an?|{'|'.join(NUMBERS)})\s(?P<ago_unit>day|week|month|quarter|year)s?\sago"
     rf"|(?P<which>last|past|previous|this|next)\s(?P<unit>day|week|month|quarter|year|weekend|spring|summer|autumn|fall"
@@ -124,7 +133,7 @@ _RELATIVE = re.compile(
 _DAYS_AWAY = {"the day before yesterday": -2, "yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1}
 
 
-def _relative(match: re.Match[str], today: int) -> Span | None:
+def relative_span(match: re.Match[str], today: int) -> Span | None:
     """The span of "yesterday", "last week", "3 months ago", "the last 30 days"; `today` in days since 1970."""
     if match["day"]:
         return unit_around(today, "day", _DAYS_AWAY[plain(match["day"])])
@@ -159,37 +168,42 @@ def _relative(match: re.Match[str], today: int) -> Span | None:
     return span_of_days(monday + weekday, monday + weekday + 1)
 
 
-def _relatives(text: str, today: int) -> list[tuple[int, int, list[Span]]]:
+def _relatives(text: str, today: int) -> Iterator[tuple[int, int, list[Span]]]:
     """What is told by the day of asking: begin, end and span of each."""
-    found = []
-    for match in _RELATIVE.finditer(text):
-        span = _relative(match, today)
+    for match in RELATIVE.finditer(text):
+        span = relative_span(match, today)
         if span is not None:
             begin = max(0, match.start() - BEFORE)
             connector = CONNECTOR.search(text, begin, match.start())
             word = plain(connector["connector"]) if connector else ""
             starts = connector.start() if connector and word in OPEN else match.start()
-            found.append((starts, match.end(), [_opened(span, word)]))
-    return found
+            yield starts, match.end(), [_opened(span, word)]
 
 
-def named_dates(text: str, *, asked_at: int | None = None, years: Sequence[int] = ()) -> tuple[DateSpan, ...]:
+def named_dates(
+    text: str, *, asked_at: int | None = None, years: Sequence[int] | Callable[[], Sequence[int]] = ()
+) -> tuple[DateSpan, ...]:
     """The dates and spans that a question names, in the order of the text, without repeats.
 
     Where an expression has several readings (05/06/2023, "Nov 15" in several years), each is a span with the same
-    words. Of overlapping expressions the longest wins. A date that the calendar does not have gives nothing.
+    words. Of overlapping expressions the longest wins. A date that the calendar does not have gives nothing. Only the
+    first `LONGEST_READ` characters are read, and of these the first `MOST_EXPRESSIONS` expressions.
 
     Args:
         text: any text.
         asked_at: the moment of asking, microseconds since 1970 UTC. With it, "yesterday", "last March" and
             "3 weeks ago" are read, and a date without a year is the latest one that had begun by then.
-        years: without `asked_at`, a date without a year is read in each of these.
+        years: without `asked_at`, a date without a year is read in each of these; a function is called once, and only
+            for a date without a year.
     """
+    text = text[:LONGEST_READ]
+    read_in = cache(years) if callable(years) else lambda: years
     found: list[tuple[int, int, list[Span]]] = [
-        (one.begin, one.end, _spans(one, years, asked_at)) for one in expressions(text)
+        (one.begin, one.end, spans_of(one, read_in, asked_at)) for one in islice(expressions(text), MOST_EXPRESSIONS)
     ]
     if asked_at is not None:
-        found = _longest(found + _relatives(text, asked_at // DAY_LENGTH))
+        relatives = islice(_relatives(text, asked_at // DAY_LENGTH), MOST_EXPRESSIONS)
+        found = _longest([*found, *relatives])
     spans: dict[Span, DateSpan] = {}
     for begin, end, readings in found:
         for span in readings:
@@ -208,37 +222,3 @@ def _longest(found: list[tuple[int, int, list[Span]]]) -> list[tuple[int, int, l
         else:
             kept.append(one)
     return kept
-
-
-_AS_OF = re.compile(
-    r"(?<!effective )(?<!starting )(?<!beginning )\b(?:as[\s-](?:of|at)|on\srecord\s(?:on|in|at|by)|known\s(?:on|by|at)"
-    r"|as\s(?:things|matters|it|they)\sstood\s(?:on|in|at|by))\s{1,3}(?:the\s)?(?:(?:end|close)\sof\s)?(?:the\s)?\Z",
-    re.IGNORECASE,
-)
-_AS_OF_NOW = re.compile(r"\bas[\s-](?:of|at)\s(?:now|today|the\spresent|this\s\w{1,10})\b", re.IGNORECASE)
-
-
-def as_of_named(question: str) -> tuple[int, str] | None:
-    """The moment that an explicit "as of DATE" names, in microseconds since 1970 UTC, and its words.
-
-    "As of", "as at", "on record on", "known on", "as things stood on" a date count, the last microsecond of its day,
-    month, quarter or year; a date with a time means the start of its last unit, as in `as_of=`. None where no date
-    is named so, where it has several readings, or where several different ones are named ("as of now" is one too).
-    """
-    named: dict[int, str] = {}
-    free = 0
-    for one in expressions(question):
-        before = question[max(free, one.core - BEFORE) : one.core]
-        phrase = _AS_OF.search(before)
-        free = one.end
-        if phrase is None:
-            continue
-        spans = _spans(one, (), None)
-        if len(spans) != 1 or one.last is not None or one.onwards:
-            return None
-        start, end = spans[0]
-        moment = end - 1 if start % DAY_LENGTH == 0 and end % DAY_LENGTH == 0 else start
-        named.setdefault(moment, question[one.core - len(before) + phrase.start() : one.end])
-    if len(named) != 1 or _AS_OF_NOW.search(question):
-        return None
-    return next(iter(named.items()))

@@ -5,7 +5,7 @@ import numpy as np
 from mempp.indexes import Ranking
 from mempp.recall.fusion import Leg, fuse, fuse_values
 from mempp.recall.hits import Explanation, LegShare
-from mempp.recall.legs import Candidates, Embed, Indexes, Scope, candidates_of, dates_leg
+from mempp.recall.legs import Candidates, Embed, Indexes, Scope, candidates_of, cards_leg, dates_leg
 from mempp.recall.slots import Chosen, choose, spread_threads
 from mempp.settings import Settings
 
@@ -37,7 +37,13 @@ def read(
         shares = _shares_of_values(candidates, {one.row_id for one in chosen})
     gamma = settings.gamma if settings.fusion == "ranks" else None
     return [
-        (one, Explanation(one.row_id, one.score, one.via, gamma, tuple(shares.get(one.row_id, ())))) for one in chosen
+        (
+            one,
+            Explanation(
+                one.row_id, one.score, one.via, gamma, tuple(shares.get(one.row_id, ())), context=settings.context
+            ),
+        )
+        for one in chosen
     ]
 
 
@@ -67,6 +73,8 @@ def _ranked_legs(question: str, scope: Scope, indexes: Indexes, embed: Embed, se
         dates = dates_leg(question, scope)
         rows = dates.nearest(limit)
         legs.append(Leg("dates", settings.weight_dates, _ranking(rows, dates.values(rows), limit)))
+    if settings.weight_facts > 0:
+        legs.append(Leg("facts", settings.weight_facts, cards_leg(question, scope, indexes).best(limit)))
     return legs
 
 
@@ -101,8 +109,7 @@ def _shares_of_values(candidates: Candidates, rows: set[int]) -> dict[int, list[
     shares: dict[int, list[LegShare]] = {}
     wanted = [(place, row) for place, row in enumerate(candidates.row_ids.tolist()) if row in rows]
     for leg in candidates.legs:
-        ranks = np.empty(len(leg.values), np.int64)
-        ranks[np.lexsort((candidates.row_ids, leg.values))[::-1]] = np.arange(len(leg.values))
+        ranks = len(leg.values) - np.searchsorted(np.sort(leg.values), leg.values, side="right")  # how many are better
         for place, row in wanted:
             value = float(leg.values[place])
             if not value:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mempp.dates import DateLike, from_microseconds, to_microseconds
 from mempp.errors import InputError, quoted
-from mempp.recall.named_dates import as_of_named
+from mempp.recall.as_of_dates import as_of_named
 from mempp.recall.states import States, visibility
 from mempp.recall.table import UNDATED, RowTable
 from mempp.records import Record, canonical_json, labels, plain_text
@@ -28,9 +28,11 @@ class Bounds(TypedDict, total=False):
 
     as_of: DateLike | None
     """Event-time bound: only rows dated up to then; undated rows are out. A bare date means the end of that day.
-    "auto" takes it from the question, where that says "as of DATE" or "on record on DATE"; the answer tells."""
+    "auto" takes it from the question, where that says "as of DATE" or "on record on DATE"; evidence and the explanation
+    of each hit tell it as `as_of_read`. What stands there and is not one date for certain is an InputError."""
     asked_at: DateLike | None
-    """When the question is asked, so that "last March" in it is understood; it bounds nothing. Default: `as_of`."""
+    """When the question is asked, so that "last March" in it is understood, also in "as of last March" with
+    `as_of="auto"`; otherwise it bounds nothing. A bare date means the end of that day. Default: `as_of`."""
     known_at: DateLike | int | None
     """Ingest-time bound: the record as it stood then; a whole number is a sequence number. Vectors have no place in
     known time: a row that was embedded later is found by its vector in questions about the past too."""
@@ -92,9 +94,19 @@ def question_text(question: object) -> str:
     return text
 
 
-def as_of_in(question: str) -> datetime | None:
-    """The moment θ of an explicit "as of DATE" or "on record on DATE" in a question, for `as_of="auto"`."""
-    named = as_of_named(question_text(question))
+def is_auto(as_of: object) -> bool:
+    """Whether an as-of bound is to be read from the question."""
+    return isinstance(as_of, str) and as_of.strip().casefold() == "auto"
+
+
+def as_of_in(question: str, asked_at: DateLike | None = None) -> datetime | None:
+    """The moment θ of an explicit "as of DATE" or "on record on DATE" in a question, for `as_of="auto"`.
+
+    Raises:
+        InputError: what stands there is not one date for certain; see `as_of_dates`.
+    """
+    asked = None if asked_at is None else to_microseconds(asked_at, "asked_at", bare_date="end")
+    named = as_of_named(question_text(question), asked_at=asked)
     return None if named is None else from_microseconds(named[0])
 
 
@@ -163,6 +175,8 @@ def _permitted(rows: PermittedRows | None) -> tuple[frozenset[int] | None, Calla
         return None, rows
     if isinstance(rows, str | bytes | bytearray | Mapping) or not isinstance(rows, Iterable):
         raise InputError(f"rows must be row ids or a predicate over records, got {quoted(rows)}")
+    if isinstance(rows, np.ndarray) and rows.ndim != 1:
+        raise InputError(f"rows must be row ids in one dimension, got an array of shape {rows.shape}")
     listed: list[object] = list(rows.tolist() if isinstance(rows, np.ndarray) else rows)
     row_ids = set()
     for row in listed:

@@ -81,8 +81,8 @@ def choose(
 
     1. The first k - s matched rows by score ("score").
     2. s recency slots: the latest-dated of the remaining matched rows ("recency") whose score is at least
-       `settings.recency_floor` of the best. Slots still empty take the next by score where there is such a floor, else
-       the most recently ingested unmatched rows in scope ("fill").
+       `settings.recency_floor` of the best. Slots still empty take the next by score where there is such a floor, all
+       of them below it, else the most recently ingested unmatched rows in scope ("fill").
     3. With `settings.fill`, unmatched rows fill up to k in the same way.
 
     Args:
@@ -99,24 +99,34 @@ def choose(
         remaining = remaining[fused.scores[by_score:] >= settings.recency_floor * fused.scores[0]]
     rest = latest_first(remaining, occurred_at, ingested_at, settings.undated)[:slots]
     score_of = dict(zip(fused.row_ids.tolist(), fused.scores.tolist(), strict=True))
-    best = fused.row_ids[:by_score].tolist()
     empty = slots - len(rest)
+    chosen = [Chosen(row, score_of[row], True, "score") for row in fused.row_ids[:by_score].tolist()]
+    chosen += [Chosen(row, score_of[row], True, "recency") for row in rest.tolist()]
     if settings.recency_floor:
         others = fused.row_ids[by_score:]
         next_best = others[~np.isin(others, rest)][:empty].tolist()
-        best += next_best
+        chosen += [Chosen(row, score_of[row], True, "score") for row in next_best]
         empty -= len(next_best)
-    chosen = [Chosen(row, score_of[row], True, "score") for row in best]
-    chosen += [Chosen(row, score_of[row], True, "recency") for row in rest.tolist()]
     wanted = settings.k - len(chosen) if settings.fill else empty
     chosen += [Chosen(row, 0.0, False, "fill") for row in _latest_unmatched(fused, allowed, wanted)]
     return chosen
 
 
+_LOOKED_AT = 1024  # rows, and then four times as many each time
+
+
 def _latest_unmatched(fused: Fused, allowed: Allowed, wanted: int) -> list[int]:
     if wanted <= 0:
         return []
-    unmatched = allowed.copy()
-    unmatched[fused.row_ids] = False
-    # Row ids rise with every ingestion, so the highest are the most recently ingested.
-    return [int(row) for row in np.flatnonzero(unmatched)[::-1][:wanted]]
+    matched = np.sort(fused.row_ids)
+    latest: list[int] = []
+    # Row ids rise with every ingestion, so the highest are the most recently ingested; mostly they are near the end.
+    end, size = len(allowed), _LOOKED_AT
+    while end and len(latest) < wanted:
+        start = max(0, end - size)
+        unmatched = allowed[start:end].copy()
+        first, last = np.searchsorted(matched, (start, end))
+        unmatched[matched[first:last] - start] = False
+        latest += (start + np.flatnonzero(unmatched)[::-1][: wanted - len(latest)]).tolist()
+        end, size = start, 4 * size
+    return latest

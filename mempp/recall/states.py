@@ -5,7 +5,7 @@ changes makes a new one.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
@@ -32,6 +32,9 @@ class StateChange:
     row_id: int
     related: int | None = None
     reason: str | None = None
+    made_of: bool = False
+    """archive: whether `related` was added in the same commit, to stand for this row; its text holds this row's then,
+    whatever becomes of this row."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,13 @@ class States:
     """Row id → every row that superseded it, in order; as of a past date an earlier one of them may hold."""
     hidden: Mapping[int, StateChange]
     """Row id → the entry (archive or retract) that took it out of retrieval."""
+    made_of: Mapping[int, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Merged row → the rows that it was made of, for good."""
 
     def with_changes(self, changes: Iterable[StateChange]) -> "States":
         """The states after these further entries, in order."""
         superseded, supersessions, hidden = dict(self.superseded), dict(self.supersessions), dict(self.hidden)
+        made_of = dict(self.made_of)
         for change in changes:
             row = change.row_id
             if change.kind == "supersede" and change.related is not None:
@@ -63,11 +69,14 @@ class States:
                 hidden.pop(row, None)
             else:
                 hidden[row] = change
+            if change.made_of and change.related is not None:
+                made_of[change.related] = (*made_of.get(change.related, ()), row)
         return replace(
             self,
             superseded=MappingProxyType(superseded),
             supersessions=MappingProxyType(supersessions),
             hidden=MappingProxyType(hidden),
+            made_of=MappingProxyType(made_of),
         )
 
     def leads_to(self, row: int, target: int) -> bool:
@@ -79,15 +88,15 @@ class States:
 
     @cached_property
     def merged_groups(self) -> Mapping[int, tuple[int, ...]]:
-        """Merged row → the rows archived into it that are older than itself.
+        """Merged row → the rows that it was made of, and those archived into it that are older than itself.
 
         Only an older row can have gone into its text. A row archived into an older one (a duplicate into the
         original, say) is simply hidden, and the original is visible from its own date on.
         """
-        groups: dict[int, list[int]] = {}
+        groups = {merged: set(rows) for merged, rows in self.made_of.items()}
         for row, change in self.hidden.items():
             if change.kind == "archive" and change.related is not None and row < change.related:
-                groups.setdefault(change.related, []).append(row)
+                groups.setdefault(change.related, set()).add(row)
         return {merged: tuple(sorted(groups[merged])) for merged in sorted(groups)}
 
 
@@ -155,9 +164,11 @@ def state_of(states: States, occurred_at: NDArray[np.int64], row: int, as_of: in
     """
     by = states.superseded.get(row)
     if by is not None and as_of is not None:
-        known = [newer for newer in states.supersessions[row] if _ALWAYS < occurred_at[newer] <= as_of]
+        known = [
+            newer for newer in states.supersessions[row] if _ALWAYS < _whole_from(states, occurred_at, newer) <= as_of
+        ]
         by = known[-1] if known else None
-    since = None if by is None or occurred_at[by] == _ALWAYS else int(occurred_at[by])
+    since = None if by is None or occurred_at[by] == _ALWAYS else _whole_from(states, occurred_at, by)
     moment = None if since is None else from_microseconds(since)
     change = states.hidden.get(row)
     if change is not None and (as_of is None or visibility(states, occurred_at).hidden_from[row] <= as_of):
@@ -165,3 +176,11 @@ def state_of(states: States, occurred_at: NDArray[np.int64], row: int, as_of: in
             return State(status="archived", by=by, since=moment, into=change.related)
         return State(status="retracted", by=by, since=moment, reason=change.reason)
     return State() if by is None else State(status="superseded", by=by, since=moment)
+
+
+def _whole_from(states: States, occurred_at: NDArray[np.int64], row: int) -> int:
+    """The event date of a row; of a merged row the latest of its group, since it holds text of all of them."""
+    own = int(occurred_at[row])
+    if own == _ALWAYS or row not in states.merged_groups:
+        return own
+    return visibility(states, occurred_at).merged_from[row]

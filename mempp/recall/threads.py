@@ -4,47 +4,63 @@ Rows of one thread stand in event order, and so a row has neighbours: what was s
 grows with the rows; readers take no lock and cut off what is later than their view.
 """
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mempp.indexes.growable import GrowableArray
+from mempp.recall.row_groups import RowGroups
 
 DAY = 86_400_000_000
 """Microseconds."""
 
 
-class Threads:
-    """Threads by number, the unit of each row, and the days of rows without a thread."""
+class _Numbers(dict[str | None, int]):
+    """Thread → its unit. What was not met yet gets the next number; None gets one each time."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._rows_of: dict[int, array[int]] = {}  # unit → its rows, only for threads
-        self._rows_on: dict[int, array[int]] = {}  # day → the rows of that day that have no thread
+        super().__init__()
+        self._given = 0
+
+    def __missing__(self, thread: str | None) -> int:
+        number = self._given
+        self._given += 1
+        if thread is not None:
+            self[thread] = number
+        return number
+
+
+class Threads:
+    """Threads by number, the unit of each row, and the days of rows without a thread.
+
+    Units are numbered in the order of their first rows.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = _Numbers()
+        self._rows_of = RowGroups()  # unit → its rows, only for threads
+        self._rows_on = RowGroups()  # day → the rows of that day that have no thread
         self._unit_of: GrowableArray[np.int64] = GrowableArray(np.int64)
         self._threaded: GrowableArray[np.bool_] = GrowableArray(np.bool_)
-        self._units = 0
 
     def append(self, first_row: int, threads: Sequence[str | None], occurred_at: Sequence[int | None]) -> None:
         """Note the threads and event dates (microseconds) of the next rows."""
-        units = []
-        for row, (thread, moment) in enumerate(zip(threads, occurred_at, strict=True), start=first_row):
-            number = None if thread is None else self._numbers.get(thread)
-            if number is None:
-                number = self._units
-                self._units += 1
-                if thread is not None:
-                    self._numbers[thread] = number
-            units.append(number)
-            if thread is not None:
-                _note(self._rows_of, number, row)
-            elif moment is not None:
-                _note(self._rows_on, moment // DAY, row)
-        self._threaded.extend(np.array([thread is not None for thread in threads], np.bool_))
+        rows = np.arange(first_row, first_row + len(threads), dtype=np.int64)
+        units = np.fromiter(map(self._numbers.__getitem__, threads), np.int64, len(threads))
+        threaded = np.fromiter((thread is not None for thread in threads), np.bool_, len(threads))
+        self._rows_of.add(units[threaded], rows[threaded])
+        if not threaded.all():
+            alone = [
+                (moment // DAY, first_row + place)
+                for place, (thread, moment) in enumerate(zip(threads, occurred_at, strict=True))
+                if thread is None and moment is not None
+            ]
+            days = np.array(alone, np.int64).reshape(-1, 2)
+            self._rows_on.add(days[:, 0], days[:, 1])
+        self._threaded.extend(threaded)
         # Last: a reader that sees a row here finds it in the other tables too.
-        self._unit_of.extend(np.array(units, np.int64))
+        self._unit_of.extend(units)
 
     def unit_of(self, rows: int) -> NDArray[np.int64]:
         """(rows,) the unit of each of the first rows: its thread, or a unit of its own where it has none."""
@@ -54,26 +70,10 @@ class Threads:
         """(rows,) whether each of the first rows has a thread."""
         return self._threaded.values[:rows]
 
-    def rows_of(self, units: Iterable[int], below: int) -> NDArray[np.int64]:
+    def rows_of(self, units: Sequence[int], below: int) -> NDArray[np.int64]:
         """The rows below `below` of these threads, thread after thread, ascending in each."""
-        return _joined([self._rows_of[unit] for unit in units if unit in self._rows_of], below)
+        return self._rows_of.of(units, below)
 
     def rows_on(self, day: int, below: int) -> NDArray[np.int64]:
         """The rows without a thread that are dated on this day (days since 1970), ascending."""
-        return _joined([self._rows_on[day]] if day in self._rows_on else [], below)
-
-
-def _note(table: "dict[int, array[int]]", key: int, row: int) -> None:
-    found = table.get(key)
-    if found is None:
-        table[key] = array("q", (row,))
-    else:
-        found.append(row)
-
-
-def _joined(parts: "Sequence[array[int]]", below: int) -> NDArray[np.int64]:
-    if not parts:
-        return np.empty(0, np.int64)
-    # A copy: an array that NumPy holds a buffer of cannot grow.
-    together = np.frombuffer(b"".join(part.tobytes() for part in parts), np.int64)
-    return together[together < below]
+        return self._rows_on.of((day,), below)

@@ -98,8 +98,11 @@ def _checked_scores(given: object, count: int, reranker: Reranker) -> NDArray[np
         scores = np.asarray(given)
         if scores.dtype.kind not in "fiu":
             raise TypeError(f"of type {scores.dtype}")
-        scores = scores.astype(np.float64)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # a wider float beyond float64 becomes infinite, and is told below
+            scores = scores.astype(np.float64)
+    except MemoryError:
+        raise
+    except Exception as error:  # an array of another library may raise anything
         raise EncoderError(f"the re-ranker {of} gave {quoted(given)} ({error}); it must give numbers") from error
     if scores.shape != (count,):
         raise EncoderError(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PIECES_PER_BATCH = 2048  # padded; as for sentence models, see `mempp.encoders.runtime`
 _TEXTS_PER_ROUND = 2048
+_LONGEST_PAIR = 1_000_000  # pieces; more than any model reads
 _LOGITS = "logits"
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
@@ -63,9 +64,9 @@ class CrossEncoder:
         """
         if max_length is not None and (isinstance(max_length, bool) or not isinstance(max_length, int)):
             raise InputError(f"max_length is {quoted(max_length)}; give a whole number above 0")
-        if max_length is not None and max_length < 1:
-            raise InputError(f"max_length is {max_length}; give a whole number above 0")
-        if not isinstance(path, str | Path) or path == "" or not Path(path).is_dir():
+        if max_length is not None and not 1 <= max_length <= _LONGEST_PAIR:
+            raise InputError(f"max_length is {quoted(max_length)}; give a whole number from 1 to {_LONGEST_PAIR:,}")
+        if not isinstance(path, str | Path) or path == "" or not _is_directory(path):
             raise InputError(f"{quoted(path)} is no directory; a cross-encoder's directory holds model.onnx")
         self._path = Path(path)
         self._max_length = max_length
@@ -138,6 +139,13 @@ class CrossEncoder:
             f"{self._path} holds neither {name} nor onnx/{name}; a cross-encoder's directory holds the model exported "
             "to ONNX (for sequence classification) and its tokenizer"
         )
+
+
+def _is_directory(path: str | Path) -> bool:
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):  # a name longer than the system takes, a zero byte in it
+        return False
 
 
 def _logits_of(session: "InferenceSession", model: Path) -> str:

@@ -11,9 +11,9 @@ from scripted_server import ModelServer, garbage, refuse, say, status, truncate
 
 from eval.answering import Answerer
 from eval.cases import Case
-from eval.errors import CostLimitReached, EvalError, ModelError
-from eval.models import Budget, Model, Price, Usage, model
+from eval.errors import CostLimitError, EvalError, ModelError
 from eval.prompts import PLACEHOLDERS, Prompt, load, names, prompt_for
+from mempp.llm import Budget, Model, Price, Usage, model
 
 PROMPTS = Path(__file__).parents[2] / "eval" / "prompts"
 CASE = Case(id="q1", category="c", text="Which vendor do we use?")
@@ -189,7 +189,7 @@ def test_what_ends_the_run(server: ModelServer, code: int):
 
 def test_the_limit_ends_the_run(server: ModelServer):
     broke = asking(server, budget=Budget(0.0, prices={"": Price(1, 1)}))
-    with pytest.raises(CostLimitReached):
+    with pytest.raises(CostLimitError):
         Answerer(broke, load("answer.v1")).answer(CASE, "E")
     assert not server.asked
 

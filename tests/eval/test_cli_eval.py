@@ -1,10 +1,14 @@
 """The command line: what it prints, what it refuses, and the figures that it must show on the real data."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from command import EXAMPLES, result, run, start
+from command import EXAMPLES, ROOT, result, run, start
 from conftest import DATA
 from support import WordEncoder
 
@@ -14,6 +18,7 @@ from eval.systems import names
 from eval.systems.base import Options
 
 OWN = ["run", "own", "--data", EXAMPLES, "--system", "lexical"]
+MODEL = ["--answer-model", "m", "--base-url", "http://localhost:1", "--out", "x.json"]
 
 
 def test_a_run_as_a_process_prints_scores_per_category_and_overall(tmp_path):
@@ -72,19 +77,44 @@ def test_settings_go_to_the_systems_that_have_them():
         ([*OWN, "--max-cost", "1"], 2, "--answer-model"),
         ([*OWN, "--set", "gamma"], 2, "NAME=VALUE"),
         ([*OWN, "--set", "gamma=1", "--set", "gamma=2"], 2, "twice"),
-        ([*OWN, "--set", "gama=1"], 1, "gamma"),
-        ([*OWN, "--set", "gamma=x"], 1, "number"),
-        ([*OWN, "--preset", "nonsense"], 1, "nonsense"),
-        ([*OWN, "--option", "nonsense=1"], 1, "nonsense"),
+        ([*OWN, "--set", "gama=1"], 2, "gamma"),
+        ([*OWN, "--set", "gamma=x"], 2, "number"),
+        ([*OWN, "--preset", "nonsense"], 2, "nonsense"),
+        ([*OWN, "--option", "nonsense=1"], 2, "nonsense"),
+        ([*OWN, "--k", "-1"], 2, "--k"),
+        ([*OWN, "--k", "3", "--set", "k=4"], 2, "disagree"),
+        ([*OWN, "--set", "gamma=-1"], 2, "gamma"),
+        ([*OWN[:-1], "vector", "--encoder", "nope"], 2, "nope"),
+        ([*OWN[:-1], "vector", "--encoder", "none"], 2, "none"),
+        ([*OWN, "--encoder", "nope"], 2, "--encoder"),
+        ([*OWN[:-1], "rag-256", "--system", "rag-0256", "--encoder", "none"], 2, "none"),
+        ([*OWN[:-1], "rag-4"], 2, "16"),
+        ([*OWN, "--option", "thread=nonsense"], 2, "withheld"),
+        ([*OWN, "--price", "1,1"], 2, "--price needs --answer-model"),
+        ([*OWN, "--judge-repeats", "3"], 2, "--judge-repeats needs --answer-model"),
+        ([*OWN, "--base-url", "http://h"], 2, "--base-url needs --answer-model"),
+        ([*OWN, "--cache", "c"], 2, "--cache needs --answer-model"),
+        ([*OWN, "--timeout", "5"], 2, "--timeout needs --answer-model"),
+        ([*OWN, *MODEL, "--price", "gpt-4o-mni=1,1"], 2, "gpt-4o-mni"),
+        ([*OWN, *MODEL, "--price", "x"], 2, "IN,OUT"),
+        ([*OWN, *MODEL, "--max-cost", "nan"], 2, "--max-cost"),
+        ([*OWN, *MODEL, "--timeout", "inf"], 2, "timeout"),
+        ([*OWN, *MODEL, "--timeout", "1e20"], 2, "timeout"),
+        ([*OWN, *MODEL, "--judge-base-url", "http://h"], 2, "--judge-model"),
+        ([*OWN, *MODEL[:2], "--base-url", "ftp://u:SECRET@h"], 2, "not shown"),
+        ([*OWN, "--out", ""], 2, "--out"),
+        ([*OWN, "--out", "/"], 2, "--out"),
+        ([*OWN, "--out", ".."], 2, "--out"),
+        ([*OWN, "--out", EXAMPLES], 2, "--out"),
         ([*OWN, "--budget", "0"], 2, "--budget"),
         ([*OWN, "--limit", "0"], 2, "--limit"),
         ([*OWN, "--fraction", "2"], 2, "--fraction"),
         ([*OWN, "--resume"], 2, "--out"),
         ([*OWN, "--system", "lexical"], 2, "twice"),
-        ([*OWN[:-1], "mempq"], 1, "mempp"),
-        (["run", "onw", "--data", EXAMPLES, "--system", "lexical"], 1, "own"),
+        ([*OWN[:-1], "mempq"], 2, "mempp"),
+        (["run", "onw", "--data", EXAMPLES, "--system", "lexical"], 2, "own"),
         (["run", "own", "--data", "/nowhere", "--system", "lexical"], 1, "/nowhere"),
-        ([*OWN, "--answer-model", "m"], 1, "--base-url"),
+        ([*OWN, "--answer-model", "m"], 2, "--base-url"),
         ([*OWN, "--answer-model", "gpt-4o-mini", "--answer-prompt", "/nowhere", "--out", "x.json"], 1, ""),
         (["ablate", "own", "--data", EXAMPLES, "--variant", "w/o vektor leg"], 2, "w/o vector leg"),
         (["sweep-k", "own", "--data", EXAMPLES, "--k", "5,x"], 2, "'x'"),
@@ -99,9 +129,47 @@ def test_what_is_refused_is_told_in_one_line(arguments, code, message, monkeypat
     told = run(*arguments, code=code)
     assert not told.stdout
     assert message in told.stderr
+    assert "unexpected" not in told.stderr
+    assert "SECRET" not in told.stderr
     if arguments:
         assert told.stderr.strip().splitlines()[-1].startswith("eval: ")
         assert len(told.stderr.strip().splitlines()) <= 2  # one of them may be the name of the result file
+
+
+def test_one_system_under_two_names_is_told():
+    both = [*OWN[:-1], "rag-256", "--system", "rag-0256", "--recall-only"]
+    assert "are one system" in run(*both, code=2).stderr
+
+
+def process(*arguments, **more):
+    words = [sys.executable, "-m", "eval", *map(str, arguments)]
+    return subprocess.Popen(words, cwd=ROOT, text=True, stderr=subprocess.PIPE, **more)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_reader_that_leaves_ends_no_run_that_is_kept(tmp_path, kept):
+    both = [*OWN, "--system", "full-context", "--recall-only", "-q", "--limit", 3]
+    reading, writing = os.pipe()
+    os.close(reading)
+    running = process(*both, *(["--out", tmp_path / "r.json"] if kept else []), stdout=writing)
+    os.close(writing)
+    stderr = running.communicate(timeout=120)[1]
+    if kept:
+        assert running.returncode == 0, stderr
+        assert result(tmp_path / "r.full-context.json")["complete"]
+    else:
+        assert running.returncode == 1, stderr
+        assert "1 runs are left out" in stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [[*OWN, "--recall-only", "-q", "--limit", "2"], ["datasets"], ["run", "--help"]])
+def test_a_full_output_is_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        running = process(*arguments, stdout=full)
+        stderr = running.communicate(timeout=120)[1]
+    assert running.returncode == 1
+    assert re.fullmatch(r"eval: cannot write to standard output: No space left on device\n", stderr), stderr
 
 
 def test_a_damaged_benchmark_is_told_before_anything_runs(tmp_path):

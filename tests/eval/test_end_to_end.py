@@ -302,3 +302,39 @@ def test_multiple_choice_needs_no_judge(server, tmp_path):
     run("run", "own", "--data", folder, "--system", "lexical", *models, "--out", out)
     assert result(out)["summary"]["overall"]["judge"] == 1.0
     assert "f1" not in result(out)["summary"]["overall"]
+
+
+def test_choices_are_asked_with_their_options(server, tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "documents.jsonl").write_text(json.dumps({"id": "d", "text": "The sky is blue."}) + "\n")
+    questions = [
+        {"text": "Which colour is the sky?", "choices": {"A": "crimson", "B": "azure"}, "answers": ["B"]},
+        {"text": "What is blue?", "answers": ["the sky"]},
+    ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in questions))
+    server.script = lambda asked: say("B")
+    command = ["run", "own", "--data", folder, "--system", "lexical", "--answer-model", "m", "--workers", 1]
+    run(*command, "--base-url", server.openai_url, "--out", tmp_path / "r.json")
+    with_choices, plain = server.asked
+    assert "A. crimson\nB. azure" in with_choices.prompt
+    assert with_choices.system != plain.system
+    answer = result(tmp_path / "r.json")["configuration"]["models"]["answer"]
+    assert (answer["prompt"]["name"], answer["choice_prompt"]["name"]) == ("answer", "answer_choice")
+
+
+def test_cost_is_of_each_reply_and_the_cache_is_counted_reply_by_reply(server, tmp_path, monkeypatch):
+    from mempp.llm import Price, cost
+
+    monkeypatch.setattr(cost, "PRICES", {"m": Price(1, 0), "j": Price(1, 0, 1000, 10, 0)})
+    server.script = lambda asked: say(echo(asked).text, usage=(600, 0))
+    command = ["run", "own", "--data", EXAMPLES, "--system", "lexical", "--limit", 3, "-q", "--cache", tmp_path / "c"]
+    models = ["--answer-model", "openai:m", "--judge-model", "openai:j", "--base-url", server.openai_url]
+    run(*command, *models, "--judge-repeats", 2, "--out", tmp_path / "a.json")
+    usage = result(tmp_path / "a.json")["usage"]
+    # Two repeats read 1,200 tokens, but neither of them above 1,000.
+    assert usage["judge"]["cost_usd"] == pytest.approx(3 * 2 * 600e-6)
+    assert usage["spent_now_usd"] == pytest.approx(usage["cost_usd"])
+    run(*command, *models, "--judge-repeats", 3, "--out", tmp_path / "b.json")
+    judge = result(tmp_path / "b.json")["usage"]["judge"]
+    assert (judge["requests"], judge["cached"]) == (9, 6)

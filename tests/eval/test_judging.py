@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scripted_server import ModelServer, garbage, refuse, say, status
 
 from eval.cases import Case, Facet
-from eval.errors import CostLimitReached, EvalError, ModelError, RequestFailedError
+from eval.errors import CostLimitError, EvalError, ModelError, ModelRequestError
 from eval.judging import KINDS, Verdict, judge_for, judge_prompts
-from eval.models import Budget, Model, Price, Reply, ReplyCache, Request, Usage, model
 from eval.parsing import json_object, letter_of, marks_of, verdict_of
+from mempp.llm import Budget, Model, Price, Reply, ReplyCache, Request, Usage, model
 
 GOLD = Case(id="q1", category="single-hop", text="Which vendor?", answers=("Vendor B",))
 RUBRIC = Case(
@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_wrong_and_counted():
 
 
 def test_what_failed_is_counted_apart():
-    judge = Scripted([RequestFailedError("server down"), verdict("CORRECT")])
+    judge = Scripted([ModelRequestError("server down"), verdict("CORRECT")])
     result = judge_for("binary", judge, repeats=2).judge(GOLD, "B")
     assert (result.score, result.repeats, result.unparsed, result.failed) == (0.5, (0, 1), 0, 1)
     assert result.error == "server down"
@@ -83,7 +83,16 @@ def test_a_refusal_of_the_judge_is_not_read_for_words():
     assert (result.score, result.unparsed, result.marks) == (0, 1, ((0, 0, 0),))
 
 
-@pytest.mark.parametrize("error", [ModelError("no key"), CostLimitReached("limit"), KeyboardInterrupt()])
+def test_a_verdict_that_was_cut_off_is_none():
+    cut = Reply(text=verdict("CORRECT"), usage=Usage(1, 1), seconds=0.1, stopped="length")
+    result = judge_for("binary", Scripted([cut])).judge(GOLD, "B")
+    assert (result.score, result.unparsed) == (0, 1)
+    cut = Reply(text='{"facet_1": 1, "facet_2": 1, "facet_3": 1}', usage=Usage(1, 1), seconds=0.1, stopped="length")
+    result = judge_for("rubric", Scripted([cut])).judge(RUBRIC, "B")
+    assert (result.score, result.unparsed) == (0, 1)
+
+
+@pytest.mark.parametrize("error", [ModelError("no key"), CostLimitError("limit"), KeyboardInterrupt()])
 def test_what_ends_a_run_passes(error: BaseException):
     with pytest.raises(type(error)):
         judge_for("binary", Scripted([error])).judge(GOLD, "B")
@@ -233,9 +242,31 @@ def test_what_no_judge_is():
         ("Let me see. {x} " + verdict("CORRECT") + " That is all.", True),
         (verdict("WRONG") + "\nOn reflection:\n" + verdict("CORRECT"), True),
         ("CORRECT", True),
-        ("The answer is wrong.", False),
-        ("This is not correct.", False),
-        ("Incorrect, hence WRONG", False),
+        ("**Correct.**", True),
+        ("Verdict: WRONG", False),
+        ("Final verdict: **INCORRECT**", False),
+        # Anything but the bare verdict may say the opposite of the words in it.
+        ("The answer is wrong.", None),
+        ("This is not correct.", None),
+        ("Incorrect, hence WRONG", None),
+        ("The answer does not match the correct answer.", None),
+        ("It isn't correct.", None),
+        ("Not quite correct.", None),
+        ("PARTIALLY CORRECT", None),
+        ("far from correct", None),
+        ("in-correct", None),
+        ("Correct? No.", None),
+        # What broke off has no verdict, nor has what stands inside it.
+        ('{"reason": "The correct answer is Northlight, but', None),
+        ('{"reason":"the correct value is 5","verdict":"WRO', None),
+        ('{"reason": {"verdict": "CORRECT"}, "verdict": "WRO', None),
+        ('{"reason": [{"verdict": "CORRECT"}], "verdict": "WRO', None),
+        ('{"reason": {"verdict": "CORRECT"}', None),
+        ('{"verdict": "CORRECT"', None),
+        ('{"correct', None),
+        ('{"reason": "CORRECT"}', None),
+        ("[" + verdict("CORRECT") + "]", True),
+        ("My verdict, " + verdict("CORRECT") + ", that is all.", True),
         ("It is correct here and wrong there", None),
         ("yes", None),
         ("", None),
@@ -357,5 +388,5 @@ def test_faults_never_raise(server: ModelServer, provider: str, reply, unparsed:
 
 def test_the_limit_ends_the_run(server: ModelServer):
     broke = real(server, "openai", budget=Budget(0.0, prices={"": Price(1, 1)}))
-    with pytest.raises(CostLimitReached):
+    with pytest.raises(CostLimitError):
         judge_for("binary", broke).judge(GOLD, "B")

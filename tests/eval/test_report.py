@@ -149,7 +149,7 @@ def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     common = ["own", "--data", EXAMPLES, "--encoder", "none", "--recall-only", "-q", "--limit", 12]
     told = run("ablate", *common, "--out", folder / "ablation.json")
-    assert told.stderr.count("not built yet") == sum(one.needs is not None for one in ABLATIONS.values())
+    assert told.stderr.count("; left out") == sum(one.asks_model for one in ABLATIONS.values())
     told = run("sweep-k", *common, "--k", "5,300", "--k", 10, "--out", folder / "sweep.json")
     assert "fill" in told.stderr
     run("run", *common, "--system", "mempp", "--system", "full-context", "--out", folder / "run.json")
@@ -159,7 +159,7 @@ def runs(tmp_path_factory) -> Path:
 def test_a_report_of_everything(runs, tmp_path):
     pytest.importorskip("matplotlib")
     files = sorted(runs.glob("*.json"))
-    built = sum(one.needs is None for one in ABLATIONS.values())
+    built = sum(not one.asks_model for one in ABLATIONS.values())
     assert len(files) == built + 4 + 2
     run("report", *files, "--out", tmp_path / "report")
     text = (tmp_path / "report" / "report.md").read_text()
@@ -222,7 +222,7 @@ def test_compare_refuses_what_is_not_the_same(runs, tmp_path, what):
     if what == "data":
         other["data"]["sha256"] = "f" * 64
     elif what == "questions":
-        other["rows"] = other["rows"][1:]
+        other |= {"rows": other["rows"][1:], **figures(other["rows"][1:], list(other["category_names"]))}
     elif what == "options":
         other["configuration"]["dataset_options"] = {"thread": "withheld"}
     else:
@@ -239,3 +239,23 @@ def test_a_report_does_not_mix_data(runs, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(json.dumps(other))
     assert "different data" in run("report", runs / "run.mempp.json", path, code=1).stderr
+
+
+def test_compare_narrows_what_it_prints_as_json_too(runs):
+    a, b = runs / "run.mempp.json", runs / "run.full-context.json"
+    told = json.loads(run("compare", a, b, "--metric", "mrr", "--json").stdout)
+    assert list(told["overall"]) == ["mrr"]
+    assert all(list(pairs) == ["mrr"] for pairs in told["by_category"].values())
+    assert "do not share" in run("compare", a, b, "--metric", "nonsense", "--json", code=1).stderr
+
+
+def test_compare_says_which_run_is_not_complete(runs, tmp_path):
+    whole = result(runs / "run.mempp.json")
+    path = tmp_path / "part.json"
+    rows = whole["rows"][:5]
+    path.write_text(json.dumps({**whole, "complete": False, "rows": rows, **figures(rows, list(NAMES))}))
+    for a, b, name in ((path, path, "A"), (runs / "run.mempp.json", path, "B")):
+        told = run("compare", a, b, "--force")
+        assert f"{name} (mempp) is not complete: the run was ended early, after 5 questions" in told.stderr
+        assert f"{name} (mempp) is not complete" in told.stdout
+        assert json.loads(run("compare", a, b, "--force", "--json").stdout)["complete"][name.lower()] is False

@@ -1,0 +1,176 @@
+"""`mempp consolidate`: what was said twice or has changed is found and marked; a run is taken back."""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import mempp
+from mempp.cli import options
+from mempp.cli.output import say, write, write_json
+from mempp.cli.run import AT_FAULT
+from mempp.errors import InputError
+
+if TYPE_CHECKING:
+    from mempp import ConsolidationReport, Memory
+
+_REASONS_TOLD = 20
+
+
+def consolidate_command(
+    store: options.Store,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="openai:NAME, anthropic:NAME, or a name that tells (gpt-…, claude-…); with --base-url any name. By "
+            "default that of MEMPP_MODEL.",
+            show_default=False,
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url",
+            metavar="URL",
+            help="A server of your own, such as http://localhost:11434/v1; it needs no key.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float,
+        typer.Option("--threshold", metavar="COSINE", help="How alike documents must be to be asked about together."),
+    ] = 0.85,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the groups and the calls they may take; ask and write nothing.")
+    ] = False,
+    max_calls: Annotated[
+        int | None,
+        typer.Option("--max-calls", metavar="N", help="Calls that may be made.", show_default=False),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="USD", help="US dollars that may be spent.", show_default=False),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", help="Groups that are asked about at a time.")
+    ] = 8,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the next bytes of the model.")
+    ] = 120.0,
+    retries: Annotated[
+        int, typer.Option("--retries", metavar="N", help="How often a request that failed in passing is repeated.")
+    ] = 5,
+    undo: Annotated[
+        str | None,
+        typer.Option("--undo", metavar="RUN_ID", help="Take this run back, instead of a new one.", show_default=False),
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Find documents that say the same or contradict one another, by a language model, and mark them.
+
+    Documents that are alike are shown to the model in groups, one or two calls for each. Conflict: the latest stays
+    current, the others are marked as superseded and are still found. Restatement: a text that stands for all of them is
+    added, and they are archived. Distinct: nothing changes. Documents tagged pinned or confidential take no part.
+    Stopped or killed at any time, the same command goes on where it was. Replies are kept in the folder `replies` of
+    the store. --undo takes a whole run back. Exit code 1: calls failed; run the same command again.
+    """
+    if undo is not None:
+        if dry_run or model is not None or base_url is not None or max_calls is not None or max_cost is not None:
+            raise InputError("--undo goes without the options of a new run")
+        _undo(store, options.typed(undo), as_json=as_json)
+        return
+    with mempp.open(store, create=False, read_only=dry_run) as memory:
+        asked: Any = model if base_url is None else None  # of a dry run, which needs no key
+        if not dry_run:
+            asked = mempp.chat_model(model, base_url=base_url, timeout=timeout, max_retries=retries)
+        report = memory.consolidate(
+            model=asked,
+            threshold=threshold,
+            dry_run=dry_run,
+            max_calls=max_calls,
+            max_cost=max_cost,
+            concurrency=concurrency,
+            progress=sys.stderr.isatty() and not quiet,
+        )
+        if as_json:
+            write_json({"store": store, **report.as_dict()})
+        else:
+            _print(memory, report)
+    if not quiet:
+        _tell(report)
+    if report.counts["failed"]:
+        raise typer.Exit(AT_FAULT)
+
+
+def _undo(store: str, run_id: str, *, as_json: bool) -> None:
+    with options.open_to_write(store) as memory:
+        report = memory.undo(run_id)
+    if as_json:
+        write_json({"store": store, **report.as_dict()})
+        return
+    if not (report.reinstated or report.archived or report.left):
+        say(f"nothing of run {run_id} is left to undo")
+        return
+    say(
+        f"run {run_id} is undone: {_documents(len(report.reinstated))} current again, "
+        f"{_documents(len(report.archived))} archived that had been merged"
+    )
+    if report.left:
+        rows = ", ".join(map(str, report.left[:_REASONS_TOLD]))
+        say(f"left as they are, since others have changed them: rows {rows}{_more(len(report.left))}")
+
+
+def _print(memory: "Memory", report: "ConsolidationReport") -> None:
+    from mempp.cli.people import print_pairs, print_sources
+
+    if report.dry_run:
+        for number, group in enumerate(report.groups, start=1):
+            write(f"group {number}, {len(group.rows)} documents")
+            print_sources([memory.get(row) for row in group.rows])
+            write("")
+    print_pairs(_pairs(report))
+
+
+def _pairs(report: "ConsolidationReport") -> Iterator[tuple[str, str]]:
+    yield "documents compared", f"{report.candidates:,}"
+    yield "groups", f"{len(report.groups):,}"
+    if report.dry_run:
+        yield "calls of a model", f"{len(report.groups):,} to {report.calls_at_most:,}"
+        return
+    for outcome, count in report.counts.items():
+        if count or outcome in ("conflict", "restatement", "distinct"):
+            yield f"  {outcome}", f"{count:,}"
+    yield "superseded", _documents(len(report.superseded))
+    yield "merged", f"{_documents(len(report.archived))} into {len(report.merged):,}"
+    yield "calls of the model", f"{report.asked:,}, and {report.cached:,} replies that were kept"
+    yield "tokens", f"{report.usage.input_tokens:,} read, {report.usage.output_tokens:,} written"
+    yield "cost", "not known" if report.cost is None else f"${report.cost:.4f}"
+    if report.run_id is not None:
+        yield "run", report.run_id
+
+
+def _tell(report: "ConsolidationReport") -> None:
+    """What to beware of."""
+    if report.without_vector:
+        say(f"{_documents(report.without_vector)} without a vector took no part; see `mempp embed`")
+    for group in report.failed[:_REASONS_TOLD]:
+        rows = ", ".join(map(str, group.rows[:_REASONS_TOLD]))
+        say(f"untouched: rows {rows}{_more(len(group.rows))}: {group.reason}")
+    if len(report.failed) > _REASONS_TOLD:
+        say(f"{len(report.failed) - _REASONS_TOLD:,} groups more were left untouched; see --json")
+    if report.stopped is not None:
+        say(f"stopped at a limit; the same command goes on: {report.stopped}")
+    if report.run_id is not None:
+        say(f"to take all of it back: mempp consolidate STORE --undo {report.run_id}")
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} {'document' if count == 1 else 'documents'}"
+
+
+def _more(count: int) -> str:
+    return "" if count <= _REASONS_TOLD else ", …"

@@ -1,0 +1,87 @@
+"""What the ways of searching cost on this machine, measured with the vectors at hand.
+
+Times decide only which way is taken, never what is found: all but the graph are exact.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.indexes.hnsw import Graph, GraphCosts
+from mempp.indexes.scan import Views, products_of
+
+_PROBED = 1 << 16  # vectors that a try reads in a row: enough that starting threads hardly counts
+_GATHERED = 1 << 10
+_TRIES = 5  # the quickest counts: the others were held up by somebody else
+
+_logger = logging.getLogger("mempp.indexes")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCosts:
+    """Seconds for each vector."""
+
+    scan: float
+    """Read in a row, float32."""
+    gather: float
+    """Read out of its place, float32."""
+    codes: float
+    """Read in a row, codes; infinite where there are none."""
+
+
+def scan_costs(views: Views) -> ScanCosts:
+    """Measure scans of these views, at least a few thousand; about 20 ms."""
+    size, dimensions = views.vectors.shape
+    question = np.full(dimensions, dimensions**-0.5, np.float32)
+    codes = views.codes
+    read, gathered = min(_PROBED, size), min(_GATHERED, size)
+
+    def scan(start: int) -> None:
+        views.vectors[start : start + read] @ question
+
+    def gather(start: int) -> None:
+        chosen = (start + np.arange(gathered) * 7919) % size
+        products_of(views.vectors, chosen, question)
+
+    def products(start: int) -> None:
+        if codes is not None:
+            codes.part(start, start + read).products(question, None)
+
+    costs = ScanCosts(
+        scan=_seconds(scan, size - read) / read,
+        gather=_seconds(gather, size - 1) / gathered,
+        codes=np.inf if codes is None else _seconds(products, size - read) / read,
+    )
+    _logger.debug("seconds for a vector of %d dimensions: %s", dimensions, costs)
+    return costs
+
+
+def graph_costs(graph: Graph, vectors: NDArray[np.float32], asked: int) -> GraphCosts:
+    """Measure searches for this many vectors in a graph."""
+    asked = max(1, min(asked, graph.size // 4))
+    questions = vectors[np.linspace(0, graph.size - 1, _TRIES).astype(np.int64)]
+    half = np.zeros(graph.size, np.bool_)
+    half[::2] = True
+    try:
+        # The slowest counts, since questions differ, and one that stands apart from all texts takes longest.
+        alone = max(_once(partial(graph.nearest, question, asked, None)) for question in questions)
+        filtered = max(_once(partial(graph.nearest, question, asked, half)) for question in questions)
+    except RuntimeError:  # it found fewer: too small to be of use
+        return GraphCosts(np.inf, np.inf)
+    return GraphCosts(alone / asked, filtered / asked)
+
+
+def _seconds(work: Callable[[int], None], last: int) -> float:
+    """The least time that the work takes, each time from another place, so that no cache holds what it reads."""
+    return min(_once(partial(work, last * number // _TRIES)) for number in range(_TRIES))
+
+
+def _once(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,0 +1,146 @@
+"""Finding the best rows exactly: first scores in float32 or by codes, then exact ones of those that can decide.
+
+A first score says where the true one lies, up to an error. Whoever can be among the best within that error contends,
+and contenders are scored again one by one in float64, by an operation whose result does not depend on which other
+rows there are. So scores and ties are the same to the last bit whatever else the index holds, and however the
+contenders were found.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.indexes.codes import Codes
+from mempp.indexes.ranking import Ranking, best_positions
+
+_GATHER = 1024  # vectors copied together at a time, so that the copy stays in the processor's cache
+_SORTED_WHOLE = 1 << 13  # values; of more the largest are found by way of the largest of each stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What a reader takes hold of: a consistent prefix of the views."""
+
+    vectors: NDArray[np.float32]
+    """(n, dimensions)"""
+    rows: NDArray[np.int64]
+    """(n,) the row of each."""
+    codes: Codes | None
+    """Of all of them; None as long as they are few."""
+    largest_norm: float
+    several_per_row: bool
+    in_order: bool
+    """Whether view number and row are the same for all."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def products_of(
+    vectors: NDArray[np.float32], chosen: NDArray[np.int64], question: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """First scores of the chosen views."""
+    scores = np.empty(len(chosen), np.float32)
+    for start in range(0, len(chosen), _GATHER):
+        part = chosen[start : start + _GATHER]
+        np.dot(vectors[part], question, out=scores[start : start + len(part)])
+    return scores
+
+
+def contenders_by_codes(
+    views: Views, codes: Codes, inside: NDArray[np.bool_] | None, question: NDArray[np.float32], limit: int
+) -> NDArray[np.int64]:
+    """The views that can decide who the best `limit` rows are, ascending, as far as their codes tell.
+
+    Args:
+        views: the views.
+        codes: of all of them.
+        inside: (n,) the scope; None for all.
+        question: (dimensions,).
+        limit: how many rows are wanted.
+    """
+    products, bounds = codes.products(question, inside)
+    # A row of the true best is no worse than the limit-th best of what all rows have at least.
+    border = _border(products - bounds, views.rows, limit, views.several_per_row)
+    products += bounds
+    found: NDArray[np.int64] = np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
+    return found
+
+
+def contenders(
+    views: Views,
+    candidates: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    question: NDArray[np.float32],
+    limit: int,
+) -> NDArray[np.int64]:
+    """The candidates that can decide who the best `limit` rows are, given first scores in float32.
+
+    A float32 inner product of d terms errs by at most d · 2^-24 / (1 - d · 2^-24) times the norms (Higham, "Accuracy
+    and Stability of Numerical Algorithms", 3.1). A row's best first score errs by no more, so that a row of the true
+    best is at most two errors below the limit-th first score, and its best view one or two more.
+    """
+    unit = views.vectors.shape[1] * 2.0**-24
+    error = unit / (1 - unit) * views.largest_norm * float(np.linalg.norm(question.astype(np.float64)))
+    border = _border(scores, views.rows[candidates], limit, views.several_per_row)
+    chosen: NDArray[np.int64] = candidates[scores >= border - max(4 * error, 1e-5)]
+    return chosen
+
+
+def ranked(views: Views, candidates: NDArray[np.int64], question: NDArray[np.float32], limit: int) -> Ranking:
+    """Rows of the candidates by exact score."""
+    wide = question.astype(np.float64)
+    scores = np.empty(len(candidates), np.float64)
+    for start in range(0, len(candidates), _GATHER):
+        part = candidates[start : start + _GATHER]
+        # Row by row along contiguous memory, unlike BLAS, whose order of summation depends on the matrix.
+        scores[start : start + len(part)] = (views.vectors[part].astype(np.float64) * wide).sum(axis=1)
+    rows = views.rows[candidates]
+    if views.several_per_row:
+        rows, group = np.unique(rows, return_inverse=True)
+        best = np.full(len(rows), -np.inf)
+        np.maximum.at(best, group, scores)
+        scores = best
+    order = best_positions(rows, (scores,), limit)
+    return Ranking(rows[order], scores[order])
+
+
+def _all(inside: NDArray[np.bool_] | None, size: int) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = np.arange(size) if inside is None else np.flatnonzero(inside)
+    return found
+
+
+def _border(scores: NDArray[np.float32], rows: NDArray[np.int64], limit: int, several_per_row: bool) -> float:
+    """The limit-th highest of the rows' best scores; -inf where there are no more rows than that."""
+    wanted = limit
+    while True:
+        if wanted >= len(scores):
+            if not several_per_row:
+                return -np.inf
+            floor = -np.inf
+        else:
+            floor = largest(scores, wanted)
+            if not several_per_row:
+                return floor
+        # The best view of each row that has one above the floor is above it too.
+        above = np.flatnonzero(scores >= floor)
+        distinct, group = np.unique(rows[above], return_inverse=True)
+        if len(distinct) > limit or (len(distinct) == limit and floor > -np.inf):
+            best = np.full(len(distinct), -np.inf, np.float32)
+            np.maximum.at(best, group, scores[above])
+            return float(np.partition(best, len(best) - limit)[len(best) - limit])
+        if floor == -np.inf:
+            return -np.inf
+        wanted *= 4
+
+
+def largest(values: NDArray[np.float32], count: int) -> float:
+    """The `count`-th largest of more values than that."""
+    if len(values) > _SORTED_WHOLE and len(values) > 16 * count:
+        # The count-th largest of the stretches' largest is no more than the count-th largest of all.
+        width = max(2, len(values) // (8 * count + 512))
+        whole = len(values) // width * width
+        tops = values[:whole].reshape(-1, width).max(axis=1)
+        values = values[values >= np.partition(tops, len(tops) - count)[len(tops) - count]]
+    return float(np.partition(values, len(values) - count)[len(values) - count])

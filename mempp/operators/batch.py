@@ -1,0 +1,283 @@
+"""The runner of every operator that asks a model often: bounded concurrency, limits, outcomes in order, accounts.
+
+Jobs are begun in order and come out in order, whatever order their replies arrive in. A limit is kept by what a job
+may take at most: job i is begun when what the jobs before it took, and what i may take, stays within. While some of
+those are still out, each counts with its most; so which jobs are begun depends on no timing.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from mempp.errors import CostLimitError, InputError, MemppError, ModelError, ModelReplyError, ModelRequestError, quoted
+from mempp.llm import Budget, CachedModel, Model, Reply, Request, UnansweredError, Usage
+
+Value = TypeVar("Value")
+
+Ask = Callable[[Request], Reply]
+"""Asks the model of the batch, and keeps account."""
+
+CONCURRENCY = 8
+"""Requests that are out at a time, where the caller does not say."""
+_AHEAD = 8
+"""Jobs begun before an unfinished one, in concurrencies: one slow reply then does not hold up all others."""
+_GRACE = 10.0
+"""Seconds that a batch which ends with an error waits for the replies that are under way, and paid for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Value]):
+    """One piece of work with a model."""
+
+    work: Callable[[Ask], Value]
+    """Runs in a thread of its own. It may raise ModelReplyError where a reply is of no use."""
+    most: Sequence[Request]
+    """The requests that it makes at most, each at most once."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What was asked and what it cost."""
+
+    asked: int = 0
+    """Requests that were sent; the repeats of the SDK, after a fault in passing, do not count."""
+    cached: int = 0
+    """Replies that were there from an earlier request."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of the replies that were asked for."""
+    cost: float = 0.0
+    """US dollars of these by list prices, requests included that were never answered and may have been billed."""
+
+    def add(self, other: "Account") -> None:
+        """Count another's too."""
+        self.asked += other.asked
+        self.cached += other.cached
+        self.usage += other.usage
+        self.cost += other.cost
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Value]):
+    """What became of one job: a value, or the error for which it has none."""
+
+    value: Value | None = None
+    error: ModelRequestError | ModelReplyError | None = None
+    """ModelRequestError: the request failed, and may succeed another time. ModelReplyError: the reply is of no use."""
+
+
+class Batch:
+    """Asks one model for many jobs, and keeps the accounts of them all. `run` may be called again and again."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        concurrency: int = CONCURRENCY,
+        max_calls: int | None = None,
+        max_cost: float | None = None,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            model: the model; it is asked by several threads.
+            concurrency: how many jobs are out at a time.
+            max_calls: requests that may be sent; replies that are there already do not count.
+            max_cost: US dollars that may be spent, by list prices.
+
+        Raises:
+            InputError: an argument is not usable, or the cost is limited and no price of the model is known.
+        """
+        self._model = model
+        self._concurrency = whole(concurrency, "concurrency", least=1)
+        self._max_calls = None if max_calls is None else whole(max_calls, "max_calls")
+        self._max_cost = None if max_cost is None else _dollars(max_cost)
+        budget = model.budget if isinstance(model, CachedModel) else Budget()
+        self._price = budget.price(model.name)
+        if self._max_cost is not None and self._price is None:
+            raise InputError(
+                f"no price is known for {model.name}, so max_cost cannot be kept; use max_calls, or give one: "
+                "mempp.chat_model(…, budget=mempp.llm.Budget(prices=…))"
+            )
+        self.account = Account()
+        """Of all jobs that came to an end."""
+        self.stopped: str | None = None
+        """Why no further job is begun, where a limit is reached."""
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars by list prices; None where requests were sent and no price is known."""
+        return None if self._price is None and self.account.asked else self.account.cost
+
+    def run(self, jobs: Iterable[Job[Value]]) -> Generator[Done[Value], None, None]:
+        """The outcome of each job, in order; fewer where a limit is reached, and `stopped` then says which.
+
+        The jobs are taken as they are needed. Between two outcomes the caller may do as it likes; other requests go on
+        meanwhile. When the iterator is closed early nothing further is begun.
+
+        Raises:
+            ModelError: no request can succeed; raised when all jobs before the one that met it have come out.
+            MemppError: a job raised it (the cache of replies cannot be written, say); likewise.
+        """
+        source = iter(jobs)
+        upcoming = next(source, None)
+        crew: _Crew[Value] = _Crew(self._work, self._concurrency)
+        out: dict[int, Job[Value]] = {}
+        finished: dict[int, Done[Value] | BaseException] = {}
+        begun = given = 0
+        try:
+            while True:
+                while upcoming is not None and self._may_begin(upcoming, out, ahead=begun - given):
+                    out[begun] = upcoming
+                    crew.put(begun, upcoming)
+                    begun += 1
+                    upcoming = next(source, None)
+                if given in finished:
+                    outcome = finished.pop(given)
+                    if isinstance(outcome, CostLimitError):  # of the caller's own model
+                        self.stopped = str(outcome)
+                        return
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    given += 1
+                    yield outcome
+                elif out:
+                    number, outcome, account = crew.take()
+                    del out[number]
+                    self.account.add(account)
+                    finished[number] = outcome
+                else:
+                    break
+            if upcoming is not None:
+                self.stopped = self._limit(upcoming)
+        except MemppError:
+            for _, _, account in crew.stop(_GRACE, len(out)):
+                self.account.add(account)
+            raise
+        finally:
+            crew.stop(0, 0)
+
+    def _may_begin(self, job: Job[Any], out: Mapping[int, Job[Any]], *, ahead: int) -> bool:
+        if len(out) >= self._concurrency or ahead >= self._concurrency * _AHEAD:
+            return False
+        jobs = [job, *out.values()]
+        calls = self.account.asked + sum(len(one.most) for one in jobs)
+        if self._max_calls is not None and calls > self._max_calls:
+            return False
+        return self._max_cost is None or self.account.cost + sum(map(self._most_of, jobs)) <= self._max_cost
+
+    def _limit(self, job: Job[Any]) -> str:
+        """Which limit a job would not keep."""
+        account = self.account
+        if self._max_calls is not None and account.asked + len(job.most) > self._max_calls:
+            calls = f"{len(job.most)} {'call' if len(job.most) == 1 else 'calls'}"
+            return f"max_calls={self._max_calls}: {account.asked} were made, and the next may take {calls}"
+        return (
+            f"max_cost={self._max_cost}: ${account.cost:.4f} are spent, and the next may take ${self._most_of(job):.4f}"
+        )
+
+    def _most_of(self, job: Job[Any]) -> float:
+        """US dollars that a job costs at most."""
+        return sum(self._most(request) for request in job.most)
+
+    def _most(self, request: Request) -> float:
+        return 0.0 if self._price is None else self._price.of(Budget().reserve(self._model.name, request).most)
+
+    def _work(self, job: Job[Value]) -> tuple["Done[Value] | BaseException", Account]:
+        account = Account()
+        try:
+            return Done(job.work(lambda request: self._ask(request, account))), account
+        except (ModelRequestError, ModelReplyError) as error:
+            return Done(error=error), account
+        except BaseException as error:  # raised by `run`, in its turn
+            return error, account
+
+    def _ask(self, request: Request, account: Account) -> Reply:
+        try:
+            reply = self._model.ask(request)
+            if not isinstance(reply, Reply):
+                raise TypeError(f"it gave {quoted(reply)}, no mempp.llm.Reply")
+        except CostLimitError:
+            raise
+        except UnansweredError as error:
+            account.asked += 1
+            account.cost += self._most(request) * error.attempts
+            raise
+        except MemppError:
+            account.asked += 1
+            raise
+        except Exception as error:  # a model may be the caller's own
+            raise ModelError(f"the model {quoted(self._model.name)} failed: {type(error).__name__}: {error}") from error
+        if reply.cached:
+            account.cached += 1
+        else:
+            account.asked += 1
+            account.usage += reply.usage
+            # A server that does not count may have written as much as it was allowed to.
+            counted = self._price is not None and reply.usage != Usage()
+            account.cost += self._price.of(reply.usage) if self._price and counted else self._most(request)
+        return reply
+
+
+class _Crew(Generic[Value]):
+    """Daemon threads, because an interrupted program must not wait for a request that takes minutes."""
+
+    def __init__(self, work: Callable[[Job[Value]], tuple[Done[Value] | BaseException, Account]], threads: int) -> None:
+        self._work = work
+        self._jobs: queue.SimpleQueue[tuple[int, Job[Value]] | None] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[int, Done[Value] | BaseException, Account]] = queue.SimpleQueue()
+        self._most = threads
+        self._threads = 0
+        self._stopped = threading.Event()
+
+    def put(self, number: int, job: Job[Value]) -> None:
+        """Hand over a job. Threads are started as they are needed."""
+        self._jobs.put((number, job))
+        if self._threads < min(self._most, number + 1):
+            self._threads += 1
+            threading.Thread(target=self._serve, daemon=True).start()
+
+    def take(self) -> tuple[int, Done[Value] | BaseException, Account]:
+        """The next job that is finished; waits for it."""
+        return self._finished.get()
+
+    def stop(self, seconds: float, unfinished: int) -> list[tuple[int, Done[Value] | BaseException, Account]]:
+        """Begin nothing further; wait so long for what is under way, and give what was finished."""
+        self._stopped.set()
+        for _ in range(self._threads):
+            self._jobs.put(None)
+        taken: list[tuple[int, Done[Value] | BaseException, Account]] = []
+        until = time.monotonic() + seconds
+        with suppress(queue.Empty):
+            while len(taken) < unfinished:
+                taken.append(self._finished.get(timeout=max(0.0, until - time.monotonic())))
+        return taken
+
+    def _serve(self) -> None:
+        while (given := self._jobs.get()) is not None:
+            number, job = given
+            if self._stopped.is_set():
+                self._finished.put((number, Done(), Account()))
+                continue
+            outcome, account = self._work(job)
+            self._finished.put((number, outcome, account))
+
+
+def whole(value: object, name: str, *, least: int = 0) -> int:
+    """A whole number that a caller gave.
+
+    Raises:
+        InputError: it is none, or below the least.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} must be a whole number from {least}, got {quoted(value)}")
+    return value
+
+
+def _dollars(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise InputError(f"max_cost must be US dollars from 0, got {quoted(value)}")
+    return float(value)

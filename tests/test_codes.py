@@ -1,0 +1,184 @@
+"""Codes: products lie within their bounds, and search by codes gives what a full scan gives, to the last bit."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mempp.indexes import VectorIndex, codes, parallel, scan, vectors
+from mempp.indexes.codes import CodeStore
+from mempp.indexes.costs import ScanCosts
+
+BY_CODES = ScanCosts(scan=1.0, gather=1.0, codes=0.0)
+BY_SCAN = ScanCosts(scan=0.0, gather=1.0, codes=1.0)
+BY_GATHER = ScanCosts(scan=1.0, gather=0.0, codes=1.0)
+
+
+def drawn(chance: np.random.Generator, n: int, dimensions: int, kind: str) -> NDArray[np.float32]:
+    """Unit vectors: spread out, in clusters, with most of their length in one place, many of them equal, or tiny."""
+    values = chance.normal(size=(n, dimensions))
+    if kind == "clustered":
+        values = 0.1 * values + chance.normal(size=(5, dimensions))[chance.integers(0, 5, n)]
+    elif kind == "spiked":
+        values[np.arange(n), chance.integers(0, dimensions, n)] += 100
+    elif kind == "equal":
+        values = values[chance.integers(0, max(1, n // 4), n)]
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    if kind == "tiny":
+        lengths = lengths * 10.0 ** chance.integers(5, 42, n)[:, None]
+    made: NDArray[np.float32] = (values / lengths).astype(np.float32)
+    return made
+
+
+KINDS = ["spread", "clustered", "spiked", "equal", "tiny"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([1, 7, 64, 384]), st.sampled_from(KINDS))
+def test_products_lie_within_their_bounds(seed: int, n: int, dimensions: int, kind: str) -> None:
+    chance = np.random.default_rng(seed)
+    given_vectors = drawn(chance, n, dimensions, kind)
+    given_vectors[chance.integers(0, n)] = 0
+    store = CodeStore(dimensions)
+    store.extend(given_vectors[: n // 2])
+    store.extend(given_vectors[n // 2 :])
+    question = drawn(chance, 1, dimensions, kind)[0]
+    products, bounds = store.snapshot().products(question, None)
+    exact = given_vectors.astype(np.float64) @ question.astype(np.float64)
+    assert (np.abs(products - exact) <= bounds).all()
+    if dimensions == 384 and kind in ("spread", "clustered"):
+        assert bounds.max() < 0.02  # of use only where it is narrow
+
+
+@pytest.mark.parametrize("views_per_row", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.0005, 0.02, 0.5, 1.0]), limit=st.sampled_from([1, 20]))
+def test_every_way_gives_the_same_answer(views_per_row: int, kind: str, seed: int, share: float, limit: int) -> None:
+    chance = np.random.default_rng(seed)
+    n, dimensions = 3_000, 48
+    views = drawn(chance, n, dimensions, kind)
+    rows = np.arange(n) // views_per_row
+    if seed % 2:
+        rows = chance.permutation(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_CODED_FROM", 1_000)
+        patch.setattr(codes, "BLOCK", 512)
+        index = VectorIndex(dimensions)
+        for start in range(0, n, 700):
+            index.add(rows[start : start + 700], views[start : start + 700])
+        assert index._views.codes is not None
+        assert len(index._views.codes) == n
+        n_known = n // views_per_row - int(chance.integers(0, 50))
+        allowed = chance.random(n_known) < share
+        question = views[chance.integers(n)] if seed % 3 else drawn(chance, 1, dimensions, kind)[0]
+        answers = []
+        for costs in (BY_SCAN, BY_GATHER, BY_CODES):
+            index._costs = costs
+            ranking = index.rank(question, allowed, limit)
+            answers.append((ranking.row_ids.tolist(), ranking.scores.tolist()))
+    assert answers[0] == answers[1] == answers[2]
+    assert len(answers[0][0]) == min(limit, int(allowed[np.unique(rows[rows < n_known])].sum()))
+
+
+def test_codes_are_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(1)
+    monkeypatch.setattr(vectors, "_CODED_FROM", 1_000)
+    taken: list[int] = []
+    by_codes = vectors.contenders_by_codes
+
+    def noted(*arguments: object) -> NDArray[np.int64]:
+        found = by_codes(*arguments)  # type: ignore[arg-type]
+        taken.append(len(found))
+        return found
+
+    monkeypatch.setattr(vectors, "contenders_by_codes", noted)
+    index = VectorIndex(384)
+    index.add(np.arange(4_000), drawn(chance, 4_000, 384, "spread"))
+    index._costs = BY_CODES
+    index.rank(drawn(chance, 1, 384, "spread")[0], np.ones(4_000, np.bool_), 20)
+    assert 20 <= taken[0] < 400  # few contend
+
+
+def test_without_codes_everything_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(2)
+    views = drawn(chance, 2_000, 16, "spread")
+    monkeypatch.setattr(vectors, "_CODED_FROM", 1_000)
+    with_codes, without = VectorIndex(16), VectorIndex(16)
+    with_codes.add(np.arange(2_000), views)
+    monkeypatch.setattr(vectors, "codes_work", lambda: False)
+    without.add(np.arange(2_000), views)
+    assert without._views.codes is None
+    everything = np.ones(2_000, np.bool_)
+    one, other = with_codes.rank(views[7], everything, 30), without.rank(views[7], everything, 30)
+    assert one.row_ids.tolist() == other.row_ids.tolist()
+    assert one.scores.tolist() == other.scores.tolist()
+
+
+def test_a_wrong_product_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes.codes_work.cache_clear()
+    monkeypatch.setattr(codes, "_matrix_product", lambda: lambda values, digits: np.zeros((2, 2), np.int32))
+    assert not codes.codes_work()
+    codes.codes_work.cache_clear()
+
+
+def test_long_vectors_and_questions_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_CODED_FROM", 10)
+    chance = np.random.default_rng(3)
+    index = VectorIndex(8)
+    index.add(np.arange(50), drawn(chance, 50, 8, "spread"))
+    index._costs = BY_CODES
+    huge = (1e30 * drawn(chance, 1, 8, "spread")[0]).astype(np.float32)
+    assert len(index.rank(huge, np.ones(50, np.bool_), 60)) == 50
+    index.add([50], [huge])
+    assert index._views.codes is None
+    assert index.rank(huge / np.float32(1e30), np.ones(51, np.bool_), 1).row_ids.tolist() == [50]
+
+
+def test_a_failure_of_onnxruntime_does_not_show(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vectors, "_CODED_FROM", 1_000)
+    chance = np.random.default_rng(4)
+    index = VectorIndex(16)
+    index.add(np.arange(2_000), drawn(chance, 2_000, 16, "spread"))
+    question, everything = drawn(chance, 1, 16, "spread")[0], np.ones(2_000, np.bool_)
+    index._costs = BY_SCAN
+    scanned = index.rank(question, everything, 30)
+
+    def fails(*_: object) -> None:
+        raise codes.ProductError("no memory")
+
+    monkeypatch.setattr(codes, "_matrix_product", lambda: fails)
+    index._costs = BY_CODES
+    ranking = index.rank(question, everything, 30)
+    assert "no memory" in caplog.text
+    assert ranking.row_ids.tolist() == scanned.row_ids.tolist()
+    assert ranking.scores.tolist() == scanned.scores.tolist()
+
+
+def test_work_is_shared_and_its_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "processors", lambda: 3)
+    done: list[int] = []
+    parallel.side_by_side(done.append, range(0, 100, 2), 5)
+    assert sorted(done) == list(range(0, 100, 2))
+
+    def fails(start: int) -> None:
+        if start == 40:
+            raise ValueError("forty")
+
+    with pytest.raises(ValueError, match="forty"):
+        parallel.side_by_side(fails, range(0, 100, 2), 5)
+    assert not [one for one in threading.enumerate() if one.name == "mempp-worker"]
+
+
+@given(st.lists(st.integers(-50, 50), min_size=2, max_size=400), st.data())
+def test_the_nth_largest(values: list[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(values) - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "_SORTED_WHOLE", 10)
+        found = scan.largest(np.array(values, np.float32), count)
+    assert found == sorted(values, reverse=True)[count - 1]

@@ -1,0 +1,122 @@
+"""`mempp consolidate` as a process: what is printed where, exit codes, and taking a run back."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from consolidation_tools import TopicEncoder, documents, labeller
+from scripted_server import ModelServer, status
+
+import mempp
+from mempp.cli import main
+
+KEY = "sk-do-not-write-me-anywhere"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    for name in ("OPENAI_BASE_URL", "OPENAI_ADMIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def server():
+    with ModelServer(labeller) as running:
+        yield running
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    path = tmp_path / "acme"
+    with mempp.open(path, encoder=TopicEncoder()) as memory:
+        memory.add_many(documents())
+    # The command opens a store with the encoder that the store names; this one only tests know.
+    real = mempp.open
+    monkeypatch.setattr(
+        mempp, "open", lambda *a, encoder=None, **more: real(*a, encoder=encoder or TopicEncoder(), **more)
+    )
+    return str(path)
+
+
+def run(capsys, *arguments):
+    code = main(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_run_and_its_undoing(capsys, server, store):
+    options = ("--model", "openai:gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0")
+    code, out, err = run(capsys, "consolidate", store, *options, "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["counts"]["conflict"] == 9
+    assert report["finished"]
+    assert f"mempp consolidate STORE --undo {report['run_id']}" in err
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert (code, err) == (0, "")
+    assert "calls of the model      0, and 0 replies that were kept" in out
+    code, out, err = run(capsys, "consolidate", store, "--undo", report["run_id"])
+    assert (code, out) == (0, "")
+    assert "is undone: 27 documents current again, 8 documents archived that had been merged" in err
+    code, out, err = run(capsys, "consolidate", store, "--undo", report["run_id"], "--json")
+    assert (code, json.loads(out)["reinstated"]) == (0, [])
+    code, _, err = run(capsys, "consolidate", store, "--undo", "nonsense")
+    assert code == 2
+    assert f"known are {report['run_id']}" in err
+    code, _, err = run(capsys, "consolidate", store, "--undo", report["run_id"], "--dry-run")
+    assert (code, err.count("\n")) == (2, 1)
+    code, out, err = run(capsys, "consolidate", store, *options, "--max-calls", "5", "--quiet")
+    assert code == 0, "replies that are kept do not count"
+
+
+def test_a_dry_run(capsys, server, store, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    code, out, err = run(capsys, "consolidate", store, "--dry-run")
+    assert (code, err) == (0, "")
+    assert "group 1, 2 documents" in out
+    assert "[0]  2024-01-01  author 0  c0 note 0" in out
+    assert "calls of a model        23 to 46" in out
+    code, out, _ = run(capsys, "consolidate", store, "--dry-run", "--json", "--threshold", "0.9999")
+    assert (code, json.loads(out)["groups"]) == (0, [])
+    assert not server.asked
+
+
+def test_limits_and_failures(capsys, server, store):
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0")
+    code, out, err = run(capsys, "consolidate", store, *options, "--max-calls", "3")
+    assert code == 0
+    assert "stopped at a limit; the same command goes on: max_calls=3: 2 were made" in err
+    server.script = lambda asked: status(500, f"oops {KEY}") if "c3" in asked.prompt else labeller(asked)
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert code == 1
+    assert "untouched: rows 3, 24: openai:gpt-4o-mini: 127.0.0.1" in err
+    server.script = lambda asked: status(401)
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    server.script = labeller
+    assert run(capsys, "consolidate", store, *options)[0] == 0
+    assert not server.answered_again()
+    assert KEY not in out + err
+    for wrong in (("--threshold", "2"), ("--max-calls", "-1"), ("--max-cost", "x"), ("--model", "who")):
+        code, out, err = run(capsys, "consolidate", store, *wrong)
+        assert (code, out, err.count("\n")) == (2, "", 1), wrong
+
+
+def test_no_store_is_made(tmp_path):
+    root = Path(__file__).resolve().parent.parent
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MEMPP_", "OPENAI_"))}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(root)]))
+    ended = subprocess.run(
+        [sys.executable, "-m", "mempp", "consolidate", str(tmp_path / "nothing"), "--dry-run"],
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": path},
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.count("\n") == 1
+    assert not (tmp_path / "nothing").exists()
