@@ -209,6 +209,20 @@ def test_presets_and_the_default_leave_it_off():
         assert chosen.weight_facts == 0.0
 
 
+def test_off_means_that_no_card_is_looked_at(monkeypatch):
+    memory = memory_of(["We met in the park.", "We met in the garden."])
+    memory.annotate(1, "fact", {}, "The VPN was given to a new vendor.")
+
+    def looked_at(self, entries):
+        raise AssertionError("a card was looked at")
+
+    monkeypatch.setattr(CardIndex, "add", looked_at)
+    for chosen in (None, mempp.Settings(fusion="ranks", context=0), mempp.preset("locomo")):
+        memory.recall("vpn park", settings=chosen)
+    with pytest.raises(AssertionError, match="was looked at"):
+        memory.recall("vpn park", settings=ON)
+
+
 DOCUMENTS = st.fixed_dictionaries(
     {"text": TEXTS, "occurred_at": st.none() | st.integers(1, 9).map(lambda day: f"2024-01-{day:02}")}
 )
