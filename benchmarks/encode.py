@@ -13,8 +13,6 @@ for each precision, and the difference with its paired 95 % bootstrap interval.
 """
 
 import argparse
-import importlib.metadata
-import json
 import os
 import statistics
 import tempfile
@@ -32,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.plain_export import plain_export
+from benchmarks.report import machine, write_json
 from eval.datasets import dataset
 from mempp.encoders import MiniLM
 from mempp.encoders.minilm import find_archive, read_member, read_weights
@@ -284,8 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         print(table(rows))
     if arguments.out is not None:
-        versions = {name: importlib.metadata.version(name) for name in ("onnxruntime", "tokenizers", "numpy")}
-        arguments.out.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+        write_json(arguments.out, "encode", vars(arguments), machine=machine(), rows=rows)
     return 0
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import mempp
+from benchmarks.report import machine, write_json
 from eval.datasets import dataset
 from mempp.encoders.windows import windows_of
 
@@ -199,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     rows = list(tables(arguments))
     if arguments.out is not None:
-        arguments.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        write_json(arguments.out, "ingest", vars(arguments), machine=machine(), rows=rows)
     return 0
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mempp
+from benchmarks.report import machine, resident, write_json
 from mempp.encoders import EncoderIdentity
 
 QUESTION = "what was decided about bacado and dubefi"
@@ -122,15 +123,6 @@ def open_once(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def resident(*, peak: bool = False) -> int:
-    """Resident bytes of this process, now or at their highest; from /proc, so on Linux."""
-    key = "VmHWM:" if peak else "VmRSS:"
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status tells no {key}")
-
-
 def in_a_process(path: Path, options: argparse.Namespace, *, read_only: bool) -> dict[str, Any]:
     """`open_once` in a new process."""
     command = [sys.executable, __file__, "--store", str(path), "--measure", "--rows", str(options.rows)]
@@ -205,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         anew = [in_a_process(path, options, read_only=False)]
         rows.append(report("without cache/, writing it anew", anew, content))
     if options.out is not None:
-        options.out.write_text(json.dumps([{"rows": options.rows, **row} for row in rows], indent=1) + "\n")
+        write_json(options.out, "open", vars(options), machine=machine(), results=rows)
     return 0
 
 

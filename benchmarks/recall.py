@@ -15,7 +15,6 @@ Stores are kept in `--store`, and used again when they are there: a million rows
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -30,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mempp
+from benchmarks.report import machine, write_json
 from mempp.encoders import EncoderIdentity
 from mempp.recall import Bounds
 
@@ -296,7 +296,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     rows = list(tables(arguments))
     if arguments.out is not None:
-        arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.out, "recall", vars(arguments), machine=machine(), rows=rows)
     return 0
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from scripted_server import KEY
 
 slow_machine = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("default", **slow_machine)
@@ -22,6 +23,16 @@ def _no_settings_from_outside(monkeypatch):
     for name in list(os.environ):
         if name.startswith("MEMPP_") and name not in ("MEMPP_DATA", "MEMPP_CACHE"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def model_keys(monkeypatch, tmp_path):
+    """Keys for models, and nothing else of the developer's shell that would lead to a real server."""
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "nowhere"))
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+KEY = "sk-do-not-write-me-anywhere"
+"""The key that the fixture `model_keys` puts into the environment."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -214,6 +217,10 @@ class ModelServer:
     def anthropic_url(self) -> str:
         """Base URL for models of Anthropic's protocol."""
         return self.address
+
+    def url(self, provider: str) -> str:
+        """Base URL for models of "openai" or "anthropic"."""
+        return self.openai_url if provider == "openai" else self.anthropic_url
 
     def answered_again(self, repeats: int = 1) -> list[str]:
         """Digests that were answered in full more often than `repeats`: what was asked, and paid for, again."""

@@ -9,24 +9,16 @@ from typing import Any
 
 import pytest
 from consolidation_tools import ScriptedModel, TopicEncoder, documents, labeller, log_of, look, memory_of
-from scripted_server import Answer, Asked, ModelServer, garbage, refuse, reset, say, status, truncate
+from scripted_server import KEY, Answer, Asked, ModelServer, garbage, refuse, reset, say, status, truncate
 
 import mempp
 from mempp.errors import InputError, MemppError, ModelError, StoreReadOnlyError
 from mempp.llm import Budget, MemoryReplies, Price, Reply, Usage
 from mempp.operators import consolidation_prompts as prompts
 
-KEY = "sk-do-not-write-me-anywhere"
+pytestmark = pytest.mark.usefixtures("model_keys")
+
 PROVIDERS = ("openai", "anthropic")
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch, tmp_path):
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "nowhere"))
 
 
 @pytest.fixture
@@ -36,8 +28,9 @@ def server():
 
 
 def model_of(server: ModelServer, provider: str = "openai", name: str = "gpt-4o-mini", **more: Any) -> Any:
-    url = server.openai_url if provider == "openai" else server.anthropic_url
-    return mempp.chat_model(f"{provider}:{name}", base_url=url, **{"max_retries": 0, "timeout": 5, **more})
+    return mempp.chat_model(
+        f"{provider}:{name}", base_url=server.url(provider), **{"max_retries": 0, "timeout": 5, **more}
+    )
 
 
 def texts_of(memory: mempp.Memory, rows: Any) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT
 from extraction_tools import ScriptedModel, documents, extractor, log_of, memory_of, record_of
 from harness.nursery import nursery
-from scripted_server import Answer, Asked, ModelServer, garbage, refuse, reset, say, status, truncate
+from scripted_server import KEY, Answer, Asked, ModelServer, garbage, refuse, reset, say, status, truncate
 
 import mempp
 from mempp.errors import InputError, MemppError, ModelError, RowNotFoundError, StoreReadOnlyError
@@ -23,20 +23,12 @@ from mempp.llm import Budget, MemoryReplies, Price, Reply, Usage
 from mempp.operators import extraction
 from mempp.storage import TornTailWarning
 
-KEY = "sk-do-not-write-me-anywhere"
+pytestmark = pytest.mark.usefixtures("model_keys")
+
 PROVIDERS = ("openai", "anthropic")
 METHODS = {"extract_facts": ("facts", "fact", 24), "build_graph": ("graph", "triple", 44)}
 """Method → marker, item, and calls for the record: one for each document; two, or one for the four without entities."""
 every_method = pytest.mark.parametrize("method", METHODS)
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch, tmp_path):
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "nowhere"))
 
 
 @pytest.fixture
@@ -57,8 +49,9 @@ def undisturbed():
 
 
 def model_of(server: ModelServer, provider: str = "openai", name: str = "gpt-4o-mini", **more: Any) -> Any:
-    url = server.openai_url if provider == "openai" else server.anthropic_url
-    return mempp.chat_model(f"{provider}:{name}", base_url=url, **{"max_retries": 0, "timeout": 60, **more})
+    return mempp.chat_model(
+        f"{provider}:{name}", base_url=server.url(provider), **{"max_retries": 0, "timeout": 60, **more}
+    )
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

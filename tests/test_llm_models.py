@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from scripted_server import (
+    KEY,
     Answer,
     Asked,
     ModelServer,
@@ -34,7 +35,8 @@ from mempp.errors import InputError, ModelError, ModelRequestError, StoreWriteEr
 from mempp.llm import Budget, Model, Price, ReplyCache, Request, Usage, model, provider_of
 from mempp.llm.cache import request_digest
 
-KEY = "sk-very-secret-0123456789"
+pytestmark = pytest.mark.usefixtures("model_keys")
+
 PROVIDERS = ("openai", "anthropic")
 SCHEMA = {
     "type": "object",
@@ -44,27 +46,14 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "nowhere"))
-
-
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
     with ModelServer() as running:
         yield running
 
 
-def url_of(server: ModelServer, provider: str) -> str:
-    return server.openai_url if provider == "openai" else server.anthropic_url
-
-
 def made(server: ModelServer, provider: str, **arguments: Any) -> Model:
-    return model(f"{provider}:m", **{"base_url": url_of(server, provider), "max_retries": 2, "timeout": 5, **arguments})
+    return model(f"{provider}:m", **{"base_url": server.url(provider), "max_retries": 2, "timeout": 5, **arguments})
 
 
 def request(prompt: str = "Which vendor?", **more: Any) -> Request:
@@ -317,7 +306,7 @@ def test_a_server_that_is_named_needs_no_key(
     assert made(server, provider).ask(request()).text
     with pytest.raises(ModelError, match=f"needs a key; set {provider.upper()}_API_KEY"):
         model(f"{provider}:m")
-    monkeypatch.setenv(f"{provider.upper()}_BASE_URL", url_of(server, provider))
+    monkeypatch.setenv(f"{provider.upper()}_BASE_URL", server.url(provider))
     assert model(f"{provider}:m").ask(request("by the variable")).text
     assert len(server.asked) == 2
 

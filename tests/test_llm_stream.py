@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import (
+    KEY,
     Answer,
     ModelServer,
     break_off,
@@ -29,17 +30,9 @@ from mempp.llm import Budget, CachedModel, MemoryReplies, Price, Reply, ReplyCac
 from mempp.llm.failures import UnansweredError
 from mempp.llm.openai_chat import _WithoutThinking
 
-KEY = "sk-very-secret-0123456789"
+pytestmark = pytest.mark.usefixtures("model_keys")
+
 PROVIDERS = ("openai", "anthropic")
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "nowhere"))
 
 
 @pytest.fixture
@@ -49,8 +42,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def made(server: ModelServer, provider: str, **arguments: Any) -> CachedModel:
-    url = server.openai_url if provider == "openai" else server.anthropic_url
-    return model(f"{provider}:m", **{"base_url": url, "max_retries": 2, "timeout": 5, **arguments})
+    return model(f"{provider}:m", **{"base_url": server.url(provider), "max_retries": 2, "timeout": 5, **arguments})
 
 
 def request(prompt: str = "Which vendor?", **more: Any) -> Request:

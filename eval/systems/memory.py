@@ -53,7 +53,7 @@ _OPTIONS: Mapping[str, object] = {
     "repeats": Literal["exact", "paper"],
     "exact_up_to": int,
 }
-_DEFAULTS = {"store": "memory", "style": "plain", "repeats": "exact", "exact_up_to": 200_000}
+_DEFAULTS = {"store": "memory", "style": "plain", "repeats": "exact", "exact_up_to": 1_000_000}
 
 
 def setting_types() -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mempp
-from mempp.cli import extraction, options
+from mempp.cli import models, options
 from mempp.cli.ask import ask_command
 from mempp.cli.consolidate import consolidate_command
 from mempp.cli.embed import embed_command, reembed_command
@@ -238,8 +238,8 @@ def evidence_command(
             "--graph", help="Also what the entity graph adds, for one call of a language model; see `mempp graph`."
         ),
     ] = False,
-    model: extraction.Model = None,
-    base_url: extraction.BaseUrl = None,
+    model: models.Model = None,
+    base_url: models.BaseUrl = None,
     at: options.At = None,
     as_json: options.Json = False,
 ) -> None:
@@ -267,7 +267,7 @@ def evidence_command(
     triples: dict[str, Any] = {}
     with options.open_to_read(store, encoder, at=at) as memory:
         if graph:
-            asked = extraction.reading_model(store, model, base_url)
+            asked = models.reading_model(store, model, base_url)
             found = memory.graph_evidence(question, model=asked, **packing)
             triples = {"triples": [triple_as_json(triple) for triple in found.triples]}
             evidence: Evidence = found

@@ -1,13 +1,11 @@
 """`mempp ask`: an answer in words, with its sources."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import mempp
-from mempp.cli import options
+from mempp.cli import models, options
 from mempp.cli.output import emit, record_as_json, say, triple_as_json, visible, write, write_json
 
 if TYPE_CHECKING:
@@ -17,25 +15,8 @@ if TYPE_CHECKING:
 def ask_command(
     store: options.Store,
     question: options.Question,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="openai:NAME, anthropic:NAME, or a name that tells (gpt-…, claude-…); with --base-url any name. By "
-            "default that of MEMPP_MODEL.",
-            show_default=False,
-        ),
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url",
-            metavar="URL",
-            help="A server of your own, such as http://localhost:11434/v1; it needs no key.",
-            show_default=False,
-        ),
-    ] = None,
+    model: models.Model = None,
+    base_url: models.BaseUrl = None,
     as_of: options.AsOf = None,
     known_at: options.KnownAt = None,
     since: options.Since = None,
@@ -54,12 +35,8 @@ def ask_command(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", metavar="N", help="Tokens that the model writes at most, thinking included.")
     ] = 4096,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the next bytes of the model.")
-    ] = 120.0,
-    retries: Annotated[
-        int, typer.Option("--retries", metavar="N", help="How often a request that failed in passing is repeated.")
-    ] = 5,
+    timeout: models.Timeout = 120.0,
+    retries: models.Retries = 5,
     at: options.At = None,
     graph: Annotated[
         bool,
@@ -78,8 +55,6 @@ def ask_command(
     ANTHROPIC_API_KEY. The reply is kept in the folder `replies` of the store, so that the same question on the same
     evidence is paid for once; nothing else is written, and nothing where the store cannot be written.
     """
-    from mempp.llm import ReplyCache
-
     bounds = options.bounds(
         as_of=as_of,
         known_at=known_at,
@@ -94,8 +69,7 @@ def ask_command(
     question, settings = options.typed(question), options.settings_of(preset)
     with options.open_to_read(store, encoder, at=at) as memory:
         # The store is open for reading only, so that asking needs no right to write to it.
-        cache = ReplyCache(Path(store) / "replies", required=False)
-        asked = mempp.chat_model(model, base_url=base_url, cache=cache, timeout=timeout, max_retries=retries)
+        asked = models.reading_model(store, model, base_url, timeout=timeout, retries=retries)
         terminal = _Terminal() if sys.stdout.isatty() and not as_json else None
         try:
             answer = memory.ask(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import mempp
-from mempp.cli import options
+from mempp.cli import models, options
 from mempp.cli.output import say, write, write_json
 from mempp.cli.run import AT_FAULT
 from mempp.errors import InputError
@@ -20,25 +20,8 @@ _REASONS_TOLD = 20
 
 def consolidate_command(
     store: options.Store,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="openai:NAME, anthropic:NAME, or a name that tells (gpt-…, claude-…); with --base-url any name. By "
-            "default that of MEMPP_MODEL.",
-            show_default=False,
-        ),
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url",
-            metavar="URL",
-            help="A server of your own, such as http://localhost:11434/v1; it needs no key.",
-            show_default=False,
-        ),
-    ] = None,
+    model: models.Model = None,
+    base_url: models.BaseUrl = None,
     threshold: Annotated[
         float,
         typer.Option("--threshold", metavar="COSINE", help="How alike documents must be to be asked about together."),
@@ -46,23 +29,13 @@ def consolidate_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the groups and the calls they may take; ask and write nothing.")
     ] = False,
-    max_calls: Annotated[
-        int | None,
-        typer.Option("--max-calls", metavar="N", help="Calls that may be made.", show_default=False),
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option("--max-cost", metavar="USD", help="US dollars that may be spent.", show_default=False),
-    ] = None,
+    max_calls: models.MaxCalls = None,
+    max_cost: models.MaxCost = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", help="Groups that are asked about at a time.")
     ] = 8,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the next bytes of the model.")
-    ] = 120.0,
-    retries: Annotated[
-        int, typer.Option("--retries", metavar="N", help="How often a request that failed in passing is repeated.")
-    ] = 5,
+    timeout: models.Timeout = 120.0,
+    retries: models.Retries = 5,
     undo: Annotated[
         str | None,
         typer.Option("--undo", metavar="RUN_ID", help="Take this run back, instead of a new one.", show_default=False),
@@ -146,9 +119,7 @@ def _pairs(report: "ConsolidationReport") -> Iterator[tuple[str, str]]:
             yield f"  {outcome}", f"{count:,}"
     yield "superseded", _documents(len(report.superseded))
     yield "merged", f"{_documents(len(report.archived))} into {len(report.merged):,}"
-    yield "calls of the model", f"{report.asked:,}, and {report.cached:,} replies that were kept"
-    yield "tokens", f"{report.usage.input_tokens:,} read, {report.usage.output_tokens:,} written"
-    yield "cost", "not known" if report.cost is None else f"${report.cost:.4f}"
+    yield from models.spent(report)
     if report.run_id is not None:
         yield "run", report.run_id
 

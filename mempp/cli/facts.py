@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import mempp
-from mempp.cli import extraction, options
+from mempp.cli import extraction, models, options
 
 
 def facts_command(
@@ -20,15 +20,15 @@ def facts_command(
             "assistant itself said told apart.",
         ),
     ] = "atomic",
-    model: extraction.Model = None,
-    base_url: extraction.BaseUrl = None,
+    model: models.Model = None,
+    base_url: models.BaseUrl = None,
     row: extraction.Rows = None,
     again: extraction.Again = False,
-    max_calls: extraction.MaxCalls = None,
-    max_cost: extraction.MaxCost = None,
+    max_calls: models.MaxCalls = None,
+    max_cost: models.MaxCost = None,
     concurrency: extraction.Concurrency = 8,
-    timeout: extraction.Timeout = 120.0,
-    retries: extraction.Retries = 5,
+    timeout: models.Timeout = 120.0,
+    retries: models.Retries = 5,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

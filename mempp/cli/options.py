@@ -26,8 +26,8 @@ Encoder = Annotated[
     typer.Option(
         "--encoder",
         metavar="NAME",
-        help="minilm, openai, openai:MODEL, the folder of an ONNX model, or none. By default the store's own; for a "
-        "new store that of MEMPP_ENCODER, else minilm.",
+        help="minilm, minilm-int8, openai, openai:MODEL, the folder of an ONNX model, or none. By default the store's "
+        "own; for a new store that of MEMPP_ENCODER, else minilm.",
         show_default=False,
     ),
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.indexes.hnsw import Graph, GraphCosts
-from mempp.indexes.scan import Views, products_of
+from mempp.indexes.scan import Views, inner_products, products_of
 
 _PROBED = 1 << 16  # vectors that a try reads in a row: enough that starting threads hardly counts
 _GATHERED = 1 << 10
@@ -42,7 +42,7 @@ def scan_costs(views: Views) -> ScanCosts:
     read, gathered = min(_PROBED, size), min(_GATHERED, size)
 
     def scan(start: int) -> None:
-        views.vectors[start : start + read] @ question
+        inner_products(views.vectors[start : start + read], question)
 
     def gather(start: int) -> None:
         chosen = (start + np.arange(gathered) * 7919) % size

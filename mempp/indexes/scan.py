@@ -37,6 +37,17 @@ class Views:
         return len(self.rows)
 
 
+def inner_products(
+    vectors: NDArray[np.float32], question: NDArray[np.float32], out: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """First scores of vectors that lie in a row, (n, dimensions) → (n,), in the thread that calls.
+
+    Not by BLAS: after a product on several threads OpenBLAS keeps these spinning for a while, and whoever runs next,
+    the encoder with the next question, waits for a core: 20 ms in place of 4 on two cores.
+    """
+    return np.einsum("ij,j->i", vectors, question, out=out)
+
+
 def products_of(
     vectors: NDArray[np.float32], chosen: NDArray[np.int64], question: NDArray[np.float32]
 ) -> NDArray[np.float32]:
@@ -44,7 +55,7 @@ def products_of(
     scores = np.empty(len(chosen), np.float32)
     for start in range(0, len(chosen), _GATHER):
         part = chosen[start : start + _GATHER]
-        np.dot(vectors[part], question, out=scores[start : start + len(part)])
+        inner_products(vectors[part], question, out=scores[start : start + len(part)])
     return scores
 
 

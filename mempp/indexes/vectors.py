@@ -24,14 +24,11 @@ from mempp.indexes.costs import ScanCosts, graph_costs, scan_costs
 from mempp.indexes.growable import GrowableArray
 from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
 from mempp.indexes.ranking import Allowed, Ranking
-from mempp.indexes.scan import Views, contenders, contenders_by_codes, products_of, ranked
+from mempp.indexes.scan import Views, contenders, contenders_by_codes, inner_products, products_of, ranked
 
 # From so many views on they have codes, and costs are measured; fewer are scanned in no time.
 _CODED_FROM = 16_384
 _CALL = 3e-4  # seconds that a search by codes takes for the rest
-_SPINNING = 0.015
-"""Seconds: after a product on several threads OpenBLAS keeps them spinning, and whoever runs next (the encoder, with
-the next question) waits for a core. Measured: 20 ms for an encoder that takes 4."""
 _FEW_COSTS = ScanCosts(scan=1.0, gather=3.0, codes=np.inf)
 _LONGEST = 1e6  # no codes for vectors longer than this: their products would leave the range of float32
 _logger = logging.getLogger("mempp.indexes")
@@ -217,7 +214,7 @@ class VectorIndex:
         costs = self._costs_of(views)
         codes = views.codes if np.abs(question).max() <= _LONGEST else None
         by_codes = np.inf if codes is None else vectors_read(inside) * costs.codes + _CALL
-        by_gather, by_scan = n_inside * costs.gather, len(views) * costs.scan + _SPINNING
+        by_gather, by_scan = n_inside * costs.gather, len(views) * costs.scan
         if graph is not None and graph.costs is not None:
             cheapest = min(by_codes, by_gather, by_scan)
             candidates = self._by_graph(graph, graph.costs, views, inside, question, limit, cheapest, costs)
@@ -232,7 +229,7 @@ class VectorIndex:
         candidates = np.flatnonzero(inside)
         if by_gather < by_scan:
             return _ranked_of(views, candidates, question, limit)
-        scores = views.vectors @ question
+        scores = inner_products(views.vectors, question)
         scores = scores if n_inside == len(views) else scores[candidates]
         return ranked(views, contenders(views, candidates, scores, question, limit), question, limit)
 
