@@ -4,6 +4,7 @@
 turn.
 """
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,19 @@ def check_options(
         raise InputError(f"exact_up_to must be a whole number from 0, got {quoted(exact_up_to)}")
     layered(settings, from_environment())
     return encoder if encoder is None or is_none(encoder) else resolve_encoder(encoder)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's search for garbage in cycles is put off: of a large log it would look at all that is kept again and
+    again, which takes as long as the reading."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Engine:
@@ -83,8 +97,9 @@ class Engine:
         self._applying = False
         self._swapping = threading.Lock()
         self.projection = self._new_projection()
-        self._begin(self.projection, progress)
-        self.embedder = Embedder(store, self.projection, encoder, windows=windows)
+        with _uncollected():
+            self._begin(self.projection, progress)
+            self.embedder = Embedder(store, self.projection, encoder, windows=windows)
 
     def _begin(self, projection: Projection, progress: Progress = False) -> None:
         entries = self.store.refresh()
@@ -188,8 +203,9 @@ class Engine:
         if self._behind:
             self.store.rewind()
             projection = self._new_projection()
-            self._begin(projection)
-            embedder = self.embedder.over(projection)
+            with _uncollected():
+                self._begin(projection)
+                embedder = self.embedder.over(projection)
             self.projection.close()
             with self._swapping:
                 self.projection, self.embedder = projection, embedder

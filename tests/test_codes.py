@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mempp.indexes import VectorIndex, codes, parallel, scan, vectors
+from mempp.indexes import VectorIndex, codes, parallel, products, scan, turning, vectors
 from mempp.indexes.codes import CodeStore
 from mempp.indexes.costs import ScanCosts
 
@@ -46,9 +46,9 @@ def test_products_lie_within_their_bounds(seed: int, n: int, dimensions: int, ki
     store.extend(given_vectors[: n // 2])
     store.extend(given_vectors[n // 2 :])
     question = drawn(chance, 1, dimensions, kind)[0]
-    products, bounds = store.snapshot().products(question, None)
+    found, bounds = store.snapshot().head_products(question, None)
     exact = given_vectors.astype(np.float64) @ question.astype(np.float64)
-    assert (np.abs(products - exact) <= bounds).all()
+    assert (np.abs(found - exact) <= bounds).all()
     if dimensions == 384 and kind in ("spread", "clustered"):
         assert bounds.max() < 0.02  # of use only where it is narrow
 
@@ -109,7 +109,7 @@ def test_without_codes_everything_is_scanned(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(vectors, "_CODED_FROM", 1_000)
     with_codes, without = VectorIndex(16), VectorIndex(16)
     with_codes.add(np.arange(2_000), views)
-    monkeypatch.setattr(vectors, "codes_work", lambda: False)
+    monkeypatch.setattr(vectors, "products_work", lambda: False)
     without.add(np.arange(2_000), views)
     assert without._views.codes is None
     everything = np.ones(2_000, np.bool_)
@@ -119,10 +119,10 @@ def test_without_codes_everything_is_scanned(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_wrong_product_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes.codes_work.cache_clear()
-    monkeypatch.setattr(codes, "_matrix_product", lambda: lambda values, digits: np.zeros((2, 2), np.int32))
-    assert not codes.codes_work()
-    codes.codes_work.cache_clear()
+    products.products_work.cache_clear()
+    monkeypatch.setattr(products, "byte_product", lambda values, digits: np.zeros((2, 2), np.int32))
+    assert not products.products_work()
+    products.products_work.cache_clear()
 
 
 def test_long_vectors_and_questions_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +150,9 @@ def test_a_failure_of_onnxruntime_does_not_show(
     scanned = index.rank(question, everything, 30)
 
     def fails(*_: object) -> None:
-        raise codes.ProductError("no memory")
+        raise products.ProductError("no memory")
 
-    monkeypatch.setattr(codes, "_matrix_product", lambda: fails)
+    monkeypatch.setattr(codes, "byte_product", fails)
     index._costs = BY_CODES
     ranking = index.rank(question, everything, 30)
     assert "no memory" in caplog.text
@@ -182,3 +182,88 @@ def test_the_nth_largest(values: list[int], data: st.DataObject) -> None:
         patch.setattr(scan, "_SORTED_WHOLE", 10)
         found = scan.largest(np.array(values, np.float32), count)
     assert found == sorted(values, reverse=True)[count - 1]
+
+
+def _flattening(n: int, dimensions: int, chance: np.random.Generator) -> NDArray[np.float32]:
+    """Unit vectors with most of their length in a few directions, which are those of no axis."""
+    basis = np.linalg.qr(np.random.default_rng(9).normal(size=(dimensions, dimensions)))[0]
+    values = (chance.normal(size=(n, dimensions)) / (1 + np.arange(dimensions) / 4)) @ basis
+    made: NDArray[np.float32] = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+    return made
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1.0, 1e-30, 1e5]))
+def test_turned_products_lie_within_their_bounds(seed: int, scale: float) -> None:
+    chance = np.random.default_rng(seed)
+    given_vectors = _flattening(300, 128, chance) * np.float32(scale)
+    turn = turning.turn_for(given_vectors)
+    assert turn is not None
+    assert turn.head == 64
+    store = CodeStore(128, turn)
+    store.extend(given_vectors)
+    found = store.snapshot()
+    assert found.tail is not None
+    question = _flattening(1, 128, chance)[0]
+    heads, head_bounds = found.head_products(question, None)
+    asked = found.turned(question)[1]
+    tails, tail_bounds = found.tail.products(asked, None)
+    exact = given_vectors.astype(np.float64) @ question.astype(np.float64)
+    assert (np.abs(heads.astype(np.float64) + tails - exact) <= head_bounds.astype(np.float64) + tail_bounds).all()
+    most = (found.tail.lengths + found.tail.errors) * np.linalg.norm(asked) * (1 + 1e-6)
+    assert (np.abs(heads - exact) <= head_bounds.astype(np.float64) + most).all()
+
+
+@pytest.mark.parametrize("views_per_row", [1, 3])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.002, 0.05, 0.5, 1.0]), limit=st.sampled_from([1, 30]))
+def test_heads_leave_nobody_out(views_per_row: int, seed: int, share: float, limit: int) -> None:
+    chance = np.random.default_rng(seed)
+    n = 4_000
+    views = _flattening(n, 128, chance)
+    views[chance.integers(0, n, n // 8)] = views[chance.integers(n)]  # many are equal
+    rows = np.arange(n) // views_per_row
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_CODED_FROM", 1_000)
+        patch.setattr(codes, "BLOCK", 512)
+        index = VectorIndex(128)
+        for start in range(0, n, 1_500):
+            index.add(rows[start : start + 1_500], views[start : start + 1_500])
+        found = index._views.codes
+        assert found is not None
+        assert found.tail is not None
+        assert len(found) == len(found.tail) == n
+        allowed = chance.random(n // views_per_row) < share
+        question = views[chance.integers(n)] if seed % 3 else drawn(chance, 1, 128, "spread")[0]
+        answers = []
+        for costs in (BY_SCAN, BY_CODES):
+            index._costs = costs
+            ranking = index.rank(question, allowed, limit)
+            answers.append((ranking.row_ids.tolist(), ranking.scores.tolist()))
+    assert answers[0] == answers[1]
+
+
+def test_of_most_only_the_head_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(5)
+    monkeypatch.setattr(vectors, "_CODED_FROM", 1_000)
+    index = VectorIndex(384)
+    views = np.concatenate([_flattening(4_000, 384, chance)])
+    index.add(np.arange(4_000), views)
+    index._costs = BY_CODES
+    kept: list[int] = []
+    by_heads = scan._kept_by_heads
+
+    def noted(*arguments: object) -> NDArray[np.bool_]:
+        found = by_heads(*arguments)  # type: ignore[arg-type]
+        kept.append(int(np.count_nonzero(found)))
+        return found
+
+    monkeypatch.setattr(scan, "_kept_by_heads", noted)
+    index.rank(views[17], np.ones(4_000, np.bool_), 5)
+    assert 5 <= kept[0] < 400
+
+
+def test_no_turn_where_no_direction_stands_out() -> None:
+    assert turning.turn_for(drawn(np.random.default_rng(6), 2_000, 384, "spread")) is None
+    assert turning.turn_for(np.zeros((2_000, 384), np.float32)) is None
+    assert turning.turn_for(drawn(np.random.default_rng(6), 200, 48, "spread")) is None

@@ -43,7 +43,7 @@ def test_threads(given_rows, data):
         found = table.rows_of([units[one]], known).tolist()
         assert found == [row for row in range(known) if thread is not None and given_rows[row][0] == thread]
     for day in range(-4, 5):
-        assert table.rows_on(day, known).tolist() == [
+        assert table.rows_on([day], known).tolist() == [
             row
             for row, (thread, moment, _) in enumerate(given_rows[:known])
             if thread is None and moment is not None and moment // DAY == day

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mempp.indexes.ranking import Allowed
 
 _BLOCK = 1 << 15
+_LOOKED_UP = 32  # a row looked up among postings takes as long as so many that are noted in an array
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ def asked_terms(
     kept, weights, total = [], [], 0.0
     for rows, counts in postings:
         if in_scope < len(allowed):
-            inside = allowed.take(rows)
-            rows, counts = rows[inside], counts[inside]
+            inside = np.flatnonzero(allowed.take(rows))  # and not by the bitset itself, which takes four times as long
+            rows, counts = rows.take(inside), counts.take(inside)
         weight = idf(in_scope, len(rows))
         total += weight
         if len(rows):
@@ -92,6 +93,13 @@ def counts_in(
         rows: ascending.
     """
     holding, counts = postings
+    if len(rows) * _LOOKED_UP > len(holding) + rows[-1:].sum():
+        held = np.zeros(int(rows[-1]) + 1, np.uint32)
+        within = int(np.searchsorted(holding, np.uint32(len(held))))
+        held[holding[:within]] = counts[:within]
+        frequencies = held.take(rows)
+        here = np.flatnonzero(frequencies)
+        return here, frequencies[here].astype(np.float64)
     places = np.searchsorted(holding, rows.astype(np.uint32))
     np.minimum(places, len(holding) - 1, out=places)
     here = np.flatnonzero(holding[places] == rows)

@@ -17,6 +17,7 @@ from mempp.indexes.scan import Views, inner_products, products_of
 
 _PROBED = 1 << 16  # vectors that a try reads in a row: enough that starting threads hardly counts
 _GATHERED = 1 << 10
+_TAILS_READ = 4  # of so many tails one
 _TRIES = 5  # the quickest counts: the others were held up by somebody else
 
 _logger = logging.getLogger("mempp.indexes")
@@ -50,7 +51,10 @@ def scan_costs(views: Views) -> ScanCosts:
 
     def products(start: int) -> None:
         if codes is not None:
-            codes.part(start, start + read).products(question, None)
+            head, tail = codes.turned(question)
+            codes.head.part(start, start + read).products(head, None)
+            if codes.tail is not None:  # of real texts less than this have to be read
+                codes.tail.part(start, start + read // _TAILS_READ).products(tail, None)
 
     costs = ScanCosts(
         scan=_seconds(scan, size - read) / read,

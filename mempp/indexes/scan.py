@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.indexes.codes import Codes
+from mempp.indexes.codes import Codes, Plane
 from mempp.indexes.ranking import Ranking, best_positions
 
 _GATHER = 1024  # vectors copied together at a time, so that the copy stays in the processor's cache
+_TRIED_PER_WANTED = 4  # the best by their heads, who tell how good one must be at least
 _SORTED_WHOLE = 1 << 13  # values; of more the largest are found by way of the largest of each stretch
 
 
@@ -70,13 +71,53 @@ def contenders_by_codes(
         inside: (n,) the scope; None for all.
         question: (dimensions,).
         limit: how many rows are wanted.
+
+    Raises:
+        ProductError: onnxruntime failed.
     """
-    products, bounds = codes.products(question, inside)
+    products, bounds = codes.head_products(question, inside)
+    tail = codes.tail
+    if tail is not None:
+        # In place, and not over all dimensions: these arrays are as long as the index.
+        asked = codes.turned(question)[1]
+        kept = _kept_by_heads(views, codes, tail, products, bounds, asked, limit)
+        of_tails, tail_bounds = tail.products(asked, kept)
+        products += of_tails  # -inf where not kept
+        bounds += tail_bounds
     # A row of the true best is no worse than the limit-th best of what all rows have at least.
     border = _border(products - bounds, views.rows, limit, views.several_per_row)
     products += bounds
     found: NDArray[np.int64] = np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
     return found
+
+
+def _kept_by_heads(
+    views: Views,
+    codes: Codes,
+    tail: Plane,
+    products: NDArray[np.float32],
+    bounds: NDArray[np.float32],
+    asked: NDArray[np.float32],
+    limit: int,
+) -> NDArray[np.bool_]:
+    """(n,) who can be among the best by what their heads say."""
+    likely = _TRIED_PER_WANTED * limit
+    asked_for: NDArray[np.bool_] = products > -np.inf
+    if likely >= len(products):
+        return asked_for
+    chosen = np.flatnonzero(products >= largest(products, likely))
+    if len(chosen) > _TRIED_PER_WANTED * likely:  # fewer are in scope, or most are equal
+        return asked_for
+    of_tails, tail_bounds = tail.at(chosen).products(asked, None)
+    least = products[chosen] + of_tails - bounds[chosen] - tail_bounds
+    border = _border(least, views.rows[chosen], limit, views.several_per_row)
+    length = np.float32(float(np.linalg.norm(asked.astype(np.float64))) * (1 + 1e-6))
+    most = tail.lengths + tail.errors
+    most *= length
+    most += bounds
+    most += products
+    kept: NDArray[np.bool_] = most >= np.float32(max(border, float(np.finfo(np.float32).min)))
+    return kept
 
 
 def contenders(

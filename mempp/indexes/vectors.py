@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mempp.errors import EncoderError
-from mempp.indexes.codes import CodeStore, ProductError, codes_work, vectors_read
+from mempp.indexes.codes import CodeStore, vectors_read
 from mempp.indexes.costs import ScanCosts, graph_costs, scan_costs
 from mempp.indexes.growable import GrowableArray
 from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
+from mempp.indexes.products import ProductError, products_work
 from mempp.indexes.ranking import Allowed, Ranking
 from mempp.indexes.scan import Views, contenders, contenders_by_codes, inner_products, products_of, ranked
+from mempp.indexes.turning import turn_for
 
 # From so many views on they have codes, and costs are measured; fewer are scanned in no time.
 _CODED_FROM = 16_384
@@ -156,13 +158,17 @@ class VectorIndex:
 
     def _coded(self, largest_norm: float) -> CodeStore | None:
         """Bring the codes up to the vectors, once these are many."""
-        if len(self._vectors) < _CODED_FROM or largest_norm > _LONGEST or not codes_work():
+        if len(self._vectors) < _CODED_FROM or largest_norm > _LONGEST or not products_work():
             return None
         if self._codes is None:
-            self._codes = CodeStore(self._dimensions)
+            self._codes = CodeStore(self._dimensions, turn_for(self._vectors.values[:_CODED_FROM]))
             self._codes.reserve(self._vectors.room)
             self._costs = None
-        self._codes.extend(self._vectors.values[len(self._codes) :])
+        try:
+            self._codes.extend(self._vectors.values[len(self._codes) :])
+        except ProductError as error:  # the next vectors are another try
+            _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
+            return None
         return self._codes
 
     def rows_with_vectors(self, n_rows: int) -> NDArray[np.bool_]:

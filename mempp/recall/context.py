@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.recall.row_groups import ranges
 from mempp.recall.scope import Allowed
 from mempp.recall.table import UNDATED
 from mempp.recall.threads import DAY, Threads
@@ -30,6 +31,7 @@ LARGEST_DAY = 32
 """Rows without a thread on one day; of more, only those that are candidates themselves can be partners."""
 MOST_PARTNERS = 16
 """Of a day with more rows than that, a row is seen with the rows most alike, at most so many."""
+_MULTIPLIED_TOGETHER = 1024  # pairs, whose vectors stay in the processor's cache
 _LOOKED_AT_TOGETHER = 1024  # candidates of such a day, by row id; the work grows with them, not with their square
 
 Vectors = Callable[[NDArray[np.int64]], tuple[NDArray[np.float32], NDArray[np.bool_]]]
@@ -92,7 +94,9 @@ def context_of(
     with_thread = candidates[threaded[candidates]]
     if len(with_thread):
         order, starts = _event_order(with_thread, allowed, occurred_at, threads, unit_of)
-        near = _around(np.isin(order, with_thread), starts, BROUGHT_IN)
+        marked = np.zeros(rows_known, np.bool_)
+        marked[with_thread] = True
+        near = _around(marked[order], starts, BROUGHT_IN)
         rows.append(order[near])
         edges += [_alone(order[near]), *_shifted(order, starts, near, reach)]
     without = candidates[~threaded[candidates]]
@@ -180,41 +184,75 @@ def _of_one_day(
     Both ways: so a partner that is no candidate is seen with the candidates that brought it in.
     """
     dated = rows[occurred_at[rows] != UNDATED]
-    days = occurred_at[dated] // DAY
+    day_of = occurred_at[dated] // DAY
+    days = np.unique(day_of)
+    others = threads.rows_on(days.tolist(), len(allowed))
+    others = others[allowed[others]]
+    others_day = occurred_at[others] // DAY  # ascending: day after day
+    first, end = np.searchsorted(others_day, days), np.searchsorted(others_day, days, side="right")
+    crowded = end - first > LARGEST_DAY
+    in_crowd = crowded[np.searchsorted(days, day_of)]
     edges: list[Edges] = []
-    for day in np.unique(days).tolist():
-        of_day = dated[days == day]
-        others = threads.rows_on(day, len(allowed))
-        others = others[allowed[others]]
-        if len(others) > LARGEST_DAY:
-            for start in range(0, len(of_day), _LOOKED_AT_TOGETHER):
-                together = of_day[start : start + _LOOKED_AT_TOGETHER]
-                edges.append(_alike(together, together, vectors, MOST_PARTNERS))
-        elif len(others) > 1:
-            ours, partners, shares = _alike(of_day, others, vectors, len(others))
-            edges += [(ours, partners, shares), (partners, ours, shares), _alone(np.unique(partners))]
+    ours, of_crowd = dated[in_crowd], day_of[in_crowd]
+    counted, sizes = np.unique(of_crowd, return_counts=True)
+    for day in counted[sizes > 1].tolist():
+        of_day = ours[of_crowd == day]
+        starts = range(0, len(of_day), _LOOKED_AT_TOGETHER)
+        edges += [_most_alike(of_day[start : start + _LOOKED_AT_TOGETHER], vectors) for start in starts]
+    ours, place = dated[~in_crowd], np.searchsorted(days, day_of[~in_crowd])
+    mine, partners, shares = _alike(ours, others, first[place], (end - first)[place], vectors)
+    edges += [(mine, partners, shares), (partners, mine, shares), _alone(np.unique(partners))]
     return edges
 
 
-def _alike(rows: NDArray[np.int64], others: NDArray[np.int64], vectors: Vectors, most: int) -> Edges:
-    """Edges from each of these rows to the others that are alike, at most the `most` nearest of them.
+def _alike(
+    rows: NDArray[np.int64],
+    others: NDArray[np.int64],
+    first: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    vectors: Vectors,
+) -> Edges:
+    """Edges from each of these rows to those of its day that are alike.
 
     Args:
-        rows: (m,) ascending.
-        others: (n,) ascending, the rows among them.
+        rows: (m,)
+        others: the rows of all days.
+        first: (m,) where in `others` the rows of each row's day begin.
+        sizes: (m,) how many these are.
         vectors: gives vectors of rows.
-        most: of several equally near at the end of the list, any are taken.
     """
-    given, have = vectors(others)
-    others, given = others[have], given[have]
-    mine = np.searchsorted(others, rows[np.isin(rows, others)])
-    # The shapes are those of the scope alone, so that this product is the same whatever came later.
-    weight = ((given[mine] @ given.T).astype(np.float64) - LIKENESS) / (1 - LIKENESS)
-    weight[np.arange(len(mine)), mine] = 0.0
-    if most < len(others):
-        nearest = np.argpartition(weight, -most, axis=1)[:, -most:]
+    ours, partners = np.repeat(rows, sizes), others[ranges(first, sizes)]
+    apart = ours != partners
+    ours, partners = ours[apart], partners[apart]
+    known = np.unique(np.concatenate((ours, partners)))
+    given, have = vectors(known)
+    here, there = np.searchsorted(known, ours), np.searchsorted(known, partners)
+    both = have[here] & have[there]
+    here, there = here[both], there[both]
+    cosines = np.empty(len(here), np.float64)
+    for start in range(0, len(here), _MULTIPLIED_TOGETHER):
+        part = slice(start, start + _MULTIPLIED_TOGETHER)
+        # Pair by pair, unlike BLAS, whose order of summation depends on the shape: the same whatever else there is.
+        cosines[part] = np.einsum("ij,ij->i", given[here[part]], given[there[part]])
+    weight = (cosines - LIKENESS) / (1 - LIKENESS)
+    kept = weight > 0
+    return known[here[kept]], known[there[kept]], np.minimum(weight[kept], 1.0)
+
+
+def _most_alike(rows: NDArray[np.int64], vectors: Vectors) -> Edges:
+    """Edges from each of these rows, ascending, to at most `MOST_PARTNERS` of them that are most alike.
+
+    Of several equally near at the end of the list any are taken.
+    """
+    given, have = vectors(rows)
+    rows, given = rows[have], given[have]
+    # The shape is that of the scope alone, so that this product is the same whatever came later.
+    weight = ((given @ given.T).astype(np.float64) - LIKENESS) / (1 - LIKENESS)
+    np.fill_diagonal(weight, 0.0)
+    if len(rows) > MOST_PARTNERS:
+        nearest = np.argpartition(weight, -MOST_PARTNERS, axis=1)[:, -MOST_PARTNERS:]
         of_nearest = np.take_along_axis(weight, nearest, axis=1)
         weight[:] = 0.0
         np.put_along_axis(weight, nearest, of_nearest, axis=1)
     here, there = np.nonzero(weight > 0)
-    return others[mine[here]], others[there], np.minimum(weight[here, there], 1.0)
+    return rows[here], rows[there], np.minimum(weight[here, there], 1.0)

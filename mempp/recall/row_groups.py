@@ -66,7 +66,7 @@ class RowGroups:
         known = known[state.keys[places[known]] == wanted[known]]
         starts = state.offsets[places[known]]
         sizes = state.offsets[places[known] + 1] - starts
-        found = state.rows[_ranges(starts, sizes)]
+        found = state.rows[ranges(starts, sizes)]
         # A copy of each, in one step: an array that NumPy holds a buffer of cannot grow.
         tails = [(number, state.tail[key][:]) for number, key in enumerate(wanted.tolist()) if key in state.tail]
         if tails:
@@ -78,7 +78,7 @@ class RowGroups:
         return found if not len(found) or found.max() < below else found[found < below]
 
 
-def _ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The numbers of all ranges start, start + 1, … of the given sizes, one after another."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0

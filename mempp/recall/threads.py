@@ -74,6 +74,6 @@ class Threads:
         """The rows below `below` of these threads, thread after thread, ascending in each."""
         return self._rows_of.of(units, below)
 
-    def rows_on(self, day: int, below: int) -> NDArray[np.int64]:
-        """The rows without a thread that are dated on this day (days since 1970), ascending."""
-        return self._rows_on.of((day,), below)
+    def rows_on(self, days: Sequence[int], below: int) -> NDArray[np.int64]:
+        """The rows without a thread that are dated on these days (since 1970), day after day, ascending in each."""
+        return self._rows_on.of(days, below)

@@ -21,6 +21,7 @@ from mempp.errors import StoreDamagedError, StoreVersionError
 from mempp.storage import files
 from mempp.storage.codec import Codec, ContentError, Item
 from mempp.storage.entries import Position
+from mempp.storage.read_ahead import Loaded
 
 FORMAT = 1
 TEMPORARY_SUFFIX = ".tmp"
@@ -112,9 +113,11 @@ def write_segment(directory: Path, name: SegmentName, data: bytes) -> None:
 
 
 def read_segment(
-    codec: Codec[Item], directory: Path, name: SegmentName, position: Position
+    codec: Codec[Item], directory: Path, name: SegmentName, position: Position, loaded: Loaded | None = None
 ) -> tuple[list[Item], Position]:
     """Return the items of a segment from ``position`` on, and the position after its last.
+
+    ``loaded`` is what was read ahead of the file, if that was done.
 
     Raises:
         FileNotFoundError: it vanished since it was listed.
@@ -123,16 +126,19 @@ def read_segment(
         StoreVersionError: it is of a newer format.
     """
     path = directory / str(name)
-    data, _ = files.read_from(path, 0)
-    return decode_segment(codec, path, name, data, position)
+    data, table = loaded if loaded is not None else (files.read_from(path, 0)[0], None)
+    return decode_segment(codec, path, name, data, position, table)
 
 
 def decode_segment(
-    codec: Codec[Item], path: Path, name: SegmentName, data: bytes, position: Position
+    codec: Codec[Item], path: Path, name: SegmentName, data: bytes, position: Position, table: pa.Table | None = None
 ) -> tuple[list[Item], Position]:
-    """Do the same with bytes that were read from ``path``. Raises as ``read_segment``, but not FileNotFoundError."""
+    """Do the same with bytes that were read from ``path``. Raises as ``read_segment``, but not FileNotFoundError.
+
+    ``table`` holds all columns of these bytes, if they were decoded already.
+    """
     try:
-        return _decode(codec, name, data, position)
+        return _decode(codec, name, data, position, table)
     except StoreVersionError as error:
         raise StoreVersionError(f"{path}: {error}") from error
     except UNREADABLE as error:
@@ -143,14 +149,19 @@ def decode_segment(
         ) from error
 
 
-def _decode(codec: Codec[Item], name: SegmentName, data: bytes, position: Position) -> tuple[list[Item], Position]:
+def _decode(
+    codec: Codec[Item], name: SegmentName, data: bytes, position: Position, decoded: pa.Table | None
+) -> tuple[list[Item], Position]:
     parquet, before, after = open_segment(codec, name, data)
     metadata = parquet.metadata
     whole = position.sequence == before.sequence
     if whole and position != before:
         raise ContentError(_difference(before, position))
-    groups, skip = _groups_from(metadata, position.sequence - before.sequence)
-    table = parquet.read_row_groups(groups).slice(skip)
+    if decoded is not None:
+        table = decoded.slice(position.sequence - before.sequence)
+    else:
+        groups, skip = _groups_from(metadata, position.sequence - before.sequence)
+        table = parquet.read_row_groups(groups).slice(skip)
     items, reached = codec.from_table(table, position)
     if (reached.sequence, reached.row, reached.stamp) != (after.sequence, after.row, after.stamp):
         raise ContentError("its last row is not the one that its footer tells")

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
@@ -24,6 +27,7 @@ from mempp.storage.codec import Codec, ContentError, Item, NotYetError
 from mempp.storage.entries import Position
 from mempp.storage.frames import Frame, encode_frame
 from mempp.storage.journal import journal_path, list_journals, read_journal, set_aside
+from mempp.storage.read_ahead import FILES_AHEAD, ReadAhead
 
 _ATTEMPTS = 6
 _FIRST_PAUSE = 0.001
@@ -131,7 +135,8 @@ class Series(Generic[Item]):
         while True:
             before = self.position.sequence
             try:
-                self._follow()
+                with ReadAhead() as ahead:
+                    self._follow(ahead)
                 return
             except FileNotFoundError as error:
                 # Sealed while we looked: its items are in a segment now.
@@ -145,14 +150,14 @@ class Series(Generic[Item]):
             if not locked:
                 time.sleep(_FIRST_PAUSE * 2**attempt)
 
-    def _follow(self) -> None:
+    def _follow(self, ahead: ReadAhead) -> None:
         self._broken = self._waiting = False
         self._ahead = None
         self.unread_bytes = 0
         while True:
             journals = list_journals(self._journals)
             if self._current is None:
-                if self._read_segment():
+                if self._read_segment(ahead):
                     continue
                 if self.position.sequence not in journals:
                     self._missing(journals)
@@ -170,7 +175,7 @@ class Series(Generic[Item]):
         self._offset = self._durable_to = 0
         self._starts[first] = self.position
 
-    def _read_segment(self) -> bool:
+    def _read_segment(self, ahead: ReadAhead) -> bool:
         sequence = self.position.sequence
         names = segments.list_segments(self._segments)
         name = max((name for name in names if name.first <= sequence <= name.last), key=lambda n: n.last, default=None)
@@ -183,7 +188,8 @@ class Series(Generic[Item]):
                 )
             return False
         try:
-            items, self.position = segments.read_segment(self._codec, self._segments, name, self.position)
+            loaded = ahead.take(self._segments / str(name), [self._segments / str(one) for one in _after(name, names)])
+            items, self.position = segments.read_segment(self._codec, self._segments, name, self.position, loaded)
             self._next_marks.append(self.position)
         except NotYetError:
             self._ahead = name
@@ -417,3 +423,15 @@ class Series(Generic[Item]):
             segments.write_segment(self._segments, name, data)
         files.remove(path)
         files.fsync_directory(self._journals)
+
+
+def _after(name: segments.SegmentName, names: Sequence[segments.SegmentName]) -> list[segments.SegmentName]:
+    """Return the next segments after one, of several that begin at one place the widest; ``names`` is sorted."""
+    found: list[segments.SegmentName] = []
+    while len(found) < FILES_AHEAD:
+        place = bisect_right(names, segments.SegmentName(name.last + 1, sys.maxsize)) - 1
+        if place < 0 or names[place].first != name.last + 1:
+            break
+        name = names[place]
+        found.append(name)
+    return found
