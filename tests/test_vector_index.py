@@ -180,6 +180,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are searched whenever they can be, though an exact scan would be quicker at a test's size."""
     pytest.importorskip("hnswlib")
     monkeypatch.setattr(vectors, "graph_costs", lambda *_: GraphCosts(0.0, 0.0))
+    monkeypatch.setattr(vectors, "graph_recall", lambda *_: 1.0)
     monkeypatch.setattr(vectors, "_FEW_COSTS", ScanCosts(scan=1e9, gather=0.0, codes=np.inf))
 
 
@@ -425,3 +426,22 @@ def test_a_scope_that_is_newer_than_the_graph():
     allowed[400] = True
     assert index.rank(vectors[0], allowed, 10).row_ids.tolist() == [400]
     index.close()
+
+
+@pytest.mark.parametrize("kind", ["repeated", "spread over topics"])
+def test_a_graph_that_fell_apart_is_not_used(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("hnswlib")
+    monkeypatch.setattr(vectors, "graph_costs", lambda *_: GraphCosts(0.0, 0.0))
+    chance = np.random.default_rng(12)
+    if kind == "repeated":  # copies of 20 texts have links to copies of the same text only
+        made = chance.standard_normal((20, 32))[chance.integers(0, 20, 20_000)]
+    else:
+        made = chance.standard_normal((20_000, 32))
+    made = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+    index = VectorIndex(32, exact_up_to=10_000)
+    index.add(np.arange(20_000), made)
+    assert index.wait_until_built(120)
+    assert (index._graph is None) == (kind == "repeated")
+    assert ("not used" in caplog.text) == (kind == "repeated")

@@ -17,6 +17,8 @@ from mempp.indexes.scan import Views, inner_products, products_of
 
 _PROBED = 1 << 16  # vectors that a try reads in a row: enough that starting threads hardly counts
 _GATHERED = 1 << 10
+_QUESTIONS = 36
+_WANTED = 24
 _TAILS_READ = 4  # of so many tails one
 _TRIES = 5  # the quickest counts: the others were held up by somebody else
 
@@ -78,6 +80,40 @@ def graph_costs(graph: Graph, vectors: NDArray[np.float32], asked: int) -> Graph
     except RuntimeError:  # it found fewer: too small to be of use
         return GraphCosts(np.inf, np.inf)
     return GraphCosts(alone / asked, filtered / asked)
+
+
+def graph_recall(graph: Graph, vectors: NDArray[np.float32], asked: int) -> float:
+    """Which share of the nearest vectors, by a full scan, searches in a graph find; mean over some questions.
+
+    A graph over texts that repeat may fall apart: copies have links to copies only. Questions are vectors of the graph,
+    such as lie near one, and such as lie between two; every other one may find only half of the vectors.
+
+    Args:
+        graph: the graph.
+        vectors: the vectors that it was made for come first in them.
+        asked: how many vectors a search asks for; the first `_WANTED` count.
+    """
+    chance = np.random.default_rng(graph.size)
+    size, wanted = graph.size, min(_WANTED, graph.size // 8)
+    asked = min(asked, graph.size // 4)
+    half = chance.random(size) < 0.5
+    shares = []
+    for number in range(_QUESTIONS):
+        one, other = vectors[chance.integers(0, size, 2)]
+        near = one + np.float32(0.05) * chance.standard_normal(vectors.shape[1], dtype=np.float32)
+        question = (one, near, one + other)[number % 3]
+        scores = np.concatenate(
+            [inner_products(vectors[start : start + _PROBED], question) for start in range(0, size, _PROBED)]
+        )[:size]
+        inside = half if number % 2 else None
+        border = np.partition(scores if inside is None else scores[inside], -wanted)[-wanted] if wanted else -np.inf
+        try:
+            found = graph.nearest(question, asked, inside)
+        except RuntimeError:  # it met fewer
+            found = np.empty(0, np.int64)
+        # By their scores: of equals any will do.
+        shares.append(min(1.0, np.count_nonzero(scores[found] >= border - 1e-5) / wanted) if wanted else 1.0)
+    return float(np.mean(shares))
 
 
 def _seconds(work: Callable[[int], None], last: int) -> float:

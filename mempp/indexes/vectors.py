@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mempp.errors import EncoderError
 from mempp.indexes.codes import CodeStore, vectors_read
-from mempp.indexes.costs import ScanCosts, graph_costs, scan_costs
+from mempp.indexes.costs import ScanCosts, graph_costs, graph_recall, scan_costs
 from mempp.indexes.growable import GrowableArray
 from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
 from mempp.indexes.products import ProductError, products_work
@@ -37,6 +37,7 @@ _logger = logging.getLogger("mempp.indexes")
 # The graph is asked for more than are wanted: the first of them are then more surely the best.
 _ASKED_PER_WANTED = 20
 _LEAST_ASKED = 500
+_LEAST_RECALL = 0.95  # of a graph that is used
 
 
 class VectorIndex:
@@ -324,9 +325,18 @@ class VectorIndex:
 
         def publish(graph: Graph | None) -> None:
             index = me()
-            if index is not None and graph is not None:
-                index._graph = replace(graph, costs=graph_costs(graph, views.vectors, _LEAST_ASKED))
-                index._next_build_at = graph.size + step(graph.size)
+            if index is None or graph is None:
+                return
+            index._next_build_at = graph.size + step(graph.size)
+            recall = graph_recall(graph, views.vectors, _LEAST_ASKED)
+            if recall < _LEAST_RECALL:
+                _logger.warning(
+                    "a graph over %d vectors finds %.2f of the nearest; it is not used, and answers stay exact",
+                    graph.size,
+                    recall,
+                )
+                return
+            index._graph = replace(graph, costs=graph_costs(graph, views.vectors, _LEAST_ASKED))
 
         if self._finalizer is not None:
             self._finalizer.detach()
