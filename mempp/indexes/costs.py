@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mempp.indexes.held import Held
 from mempp.indexes.hnsw import Graph, GraphCosts
-from mempp.indexes.scan import Views, inner_products, products_of
+from mempp.indexes.scan import Views, all_products, inner_products, products_of
 
 _PROBED = 1 << 16  # vectors that a try reads in a row: enough that starting threads hardly counts
 _GATHERED = 1 << 10
@@ -45,7 +45,7 @@ def scan_costs(views: Views) -> ScanCosts:
     read, gathered = min(_PROBED, size), min(_GATHERED, size)
 
     def scan(start: int) -> None:
-        inner_products(views.vectors[start : start + read], question)
+        inner_products(views.vectors.part(start, start + read), question)
 
     def gather(start: int) -> None:
         chosen = (start + np.arange(gathered) * 7919) % size
@@ -67,10 +67,10 @@ def scan_costs(views: Views) -> ScanCosts:
     return costs
 
 
-def graph_costs(graph: Graph, vectors: NDArray[np.float32], asked: int) -> GraphCosts:
+def graph_costs(graph: Graph, vectors: Held, asked: int) -> GraphCosts:
     """Measure searches for this many vectors in a graph."""
     asked = max(1, min(asked, graph.size // 4))
-    questions = vectors[np.linspace(0, graph.size - 1, _TRIES).astype(np.int64)]
+    questions = vectors.take(np.linspace(0, graph.size - 1, _TRIES).astype(np.int64))
     half = np.zeros(graph.size, np.bool_)
     half[::2] = True
     try:
@@ -82,7 +82,7 @@ def graph_costs(graph: Graph, vectors: NDArray[np.float32], asked: int) -> Graph
     return GraphCosts(alone / asked, filtered / asked)
 
 
-def graph_recall(graph: Graph, vectors: NDArray[np.float32], asked: int) -> float:
+def graph_recall(graph: Graph, vectors: Held, asked: int) -> float:
     """Which share of the nearest vectors, by a full scan, searches in a graph find; mean over some questions.
 
     A graph over texts that repeat may fall apart: copies have links to copies only. Questions are vectors of the graph,
@@ -99,12 +99,10 @@ def graph_recall(graph: Graph, vectors: NDArray[np.float32], asked: int) -> floa
     half = chance.random(size) < 0.5
     shares = []
     for number in range(_QUESTIONS):
-        one, other = vectors[chance.integers(0, size, 2)]
+        one, other = vectors.take(chance.integers(0, size, 2))
         near = one + np.float32(0.05) * chance.standard_normal(vectors.shape[1], dtype=np.float32)
         question = (one, near, one + other)[number % 3]
-        scores = np.concatenate(
-            [inner_products(vectors[start : start + _PROBED], question) for start in range(0, size, _PROBED)]
-        )[:size]
+        scores = all_products(vectors, question)[:size]
         inside = half if number % 2 else None
         border = np.partition(scores if inside is None else scores[inside], -wanted)[-wanted] if wanted else -np.inf
         try:

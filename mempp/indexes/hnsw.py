@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.indexes.held import Held
 from mempp.indexes.links import Links, digest_of, graph_of, links_of
 
 _M = 16
@@ -98,14 +99,14 @@ class GraphBuild:
 
     def __init__(
         self,
-        vectors: NDArray[np.float32],
+        vectors: Held,
         publish: Callable[[Graph | None], None],
         *,
         keeper: GraphKeeper | None = None,
         rows: NDArray[np.int64] | None = None,
         step: Callable[[int], int] = lambda size: 0,
     ) -> None:
-        """Start building over `vectors`, shape (n, dimensions), which must not change.
+        """Start building over `vectors`, (n, dimensions).
 
         Args:
             vectors: the vectors; a vector's label is its position.
@@ -146,7 +147,7 @@ def hnswlib_is_installed() -> bool:
 
 
 def _make(
-    vectors: NDArray[np.float32],
+    vectors: Held,
     publish: Callable[[Graph | None], None],
     stopped: threading.Event,
     keeper: GraphKeeper | None,
@@ -173,9 +174,7 @@ def _make(
         keeper.keep(links)
 
 
-def _build(
-    vectors: NDArray[np.float32], publish: Callable[[Graph | None], None], stopped: threading.Event
-) -> Graph | None:
+def _build(vectors: Held, publish: Callable[[Graph | None], None], stopped: threading.Event) -> Graph | None:
     import hnswlib
 
     size, dimensions = vectors.shape
@@ -189,7 +188,7 @@ def _build(
             if stopped.is_set():
                 return None
             chosen = order[start : start + _CHUNK]
-            index.add_items(vectors[chosen], chosen, num_threads=threads)
+            index.add_items(vectors.take(chosen), chosen, num_threads=threads)
         index.set_ef(_EF_CONSTRUCTION)  # a search uses the larger of this and k
     except (RuntimeError, MemoryError) as error:
         publish(None)

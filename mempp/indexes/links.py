@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.indexes.held import Held
+
 _BLOCK = 1 << 14  # vectors handled between two looks at the stop flag
 _logger = logging.getLogger("mempp.indexes")
 
@@ -45,16 +47,14 @@ class Links:
         return len(self.labels)
 
 
-def digest_of(
-    rows: NDArray[np.int64], vectors: NDArray[np.float32], stopped: Callable[[], bool] = lambda: False
-) -> str | None:
+def digest_of(rows: NDArray[np.int64], vectors: Held, stopped: Callable[[], bool] = lambda: False) -> str | None:
     """SHA-256 of views in their order, their rows and vectors; None when it was stopped. 0.1 s for 100,000 × 384."""
     digest = hashlib.sha256(f"{vectors.shape}".encode())
     digest.update(np.ascontiguousarray(rows, "<i8").data)
     for start in range(0, len(vectors), _BLOCK):
         if stopped():
             return None
-        digest.update(np.ascontiguousarray(vectors[start : start + _BLOCK], "<f4").data)
+        digest.update(np.ascontiguousarray(vectors.part(start, min(start + _BLOCK, len(vectors))), "<f4").data)
     return digest.hexdigest()
 
 
@@ -83,7 +83,7 @@ def links_of(index: Any, digest: str, dimensions: int) -> Links | None:
 def graph_of(
     links: Links,
     rows: NDArray[np.int64],
-    vectors: NDArray[np.float32],
+    vectors: Held,
     m: int,
     ef_construction: int,
     seed: int,
@@ -102,7 +102,7 @@ def graph_of(
         None when they belong to other views or settings, are not sound, or it was stopped.
     """
     size = links.size
-    if size > len(vectors) or digest_of(rows[:size], vectors[:size], stopped) != links.digest:
+    if size > len(vectors) or digest_of(rows[:size], vectors.up_to(size), stopped) != links.digest:
         if not stopped():
             _logger.info("the links of a graph over %d vectors were made for others and are passed over", size)
         return None
@@ -127,7 +127,7 @@ def graph_of(
             if stopped():
                 return None
             part = slice(start, start + _BLOCK)
-            elements[part, places[0] : places[1]] = vectors[links.labels[part]].view(np.uint8)
+            elements[part, places[0] : places[1]] = vectors.take(links.labels[part]).view(np.uint8)
         state |= {
             "ep_added": True,
             "max_elements": size,

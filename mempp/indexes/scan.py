@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.indexes.codes import Codes, Plane
+from mempp.indexes.held import Held
 from mempp.indexes.ranking import Ranking, best_positions
 
 _GATHER = 1024  # vectors copied together at a time, so that the copy stays in the processor's cache
@@ -23,8 +24,7 @@ _SORTED_WHOLE = 1 << 13  # values; of more the largest are found by way of the l
 class Views:
     """What a reader takes hold of: a consistent prefix of the views."""
 
-    vectors: NDArray[np.float32]
-    """(n, dimensions)"""
+    vectors: Held
     rows: NDArray[np.int64]
     """(n,) the row of each."""
     codes: Codes | None
@@ -49,14 +49,21 @@ def inner_products(
     return np.einsum("ij,j->i", vectors, question, out=out)
 
 
-def products_of(
-    vectors: NDArray[np.float32], chosen: NDArray[np.int64], question: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def all_products(vectors: Held, question: NDArray[np.float32]) -> NDArray[np.float32]:
+    """First scores of all views, (n,)."""
+    scores = np.empty(len(vectors), np.float32)
+    size = len(vectors.first)
+    inner_products(vectors.first, question, out=scores[:size])
+    inner_products(vectors.later, question, out=scores[size:])
+    return scores
+
+
+def products_of(vectors: Held, chosen: NDArray[np.int64], question: NDArray[np.float32]) -> NDArray[np.float32]:
     """First scores of the chosen views."""
     scores = np.empty(len(chosen), np.float32)
     for start in range(0, len(chosen), _GATHER):
         part = chosen[start : start + _GATHER]
-        inner_products(vectors[part], question, out=scores[start : start + len(part)])
+        inner_products(vectors.take(part), question, out=scores[start : start + len(part)])
     return scores
 
 
@@ -147,7 +154,7 @@ def ranked(views: Views, candidates: NDArray[np.int64], question: NDArray[np.flo
     for start in range(0, len(candidates), _GATHER):
         part = candidates[start : start + _GATHER]
         # Row by row along contiguous memory, unlike BLAS, whose order of summation depends on the matrix.
-        scores[start : start + len(part)] = (views.vectors[part].astype(np.float64) * wide).sum(axis=1)
+        scores[start : start + len(part)] = (views.vectors.take(part).astype(np.float64) * wide).sum(axis=1)
     rows = views.rows[candidates]
     if views.several_per_row:
         rows, group = np.unique(rows, return_inverse=True)

@@ -22,14 +22,16 @@ from mempp.errors import EncoderError
 from mempp.indexes.codes import CodeStore, vectors_read
 from mempp.indexes.costs import ScanCosts, graph_costs, graph_recall, scan_costs
 from mempp.indexes.growable import GrowableArray
+from mempp.indexes.held import HeldVectors
 from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
 from mempp.indexes.products import ProductError, products_work
 from mempp.indexes.ranking import Allowed, Ranking
-from mempp.indexes.scan import Views, contenders, contenders_by_codes, inner_products, products_of, ranked
+from mempp.indexes.scan import Views, all_products, contenders, contenders_by_codes, products_of, ranked
 from mempp.indexes.turning import turn_for
 
 # From so many views on they have codes, and costs are measured; fewer are scanned in no time.
 _CODED_FROM = 16_384
+_CODED_TOGETHER = 8_192
 _CALL = 3e-4  # seconds that a search by codes takes for the rest
 _FEW_COSTS = ScanCosts(scan=1.0, gather=3.0, codes=np.inf)
 _LONGEST = 1e6  # no codes for vectors longer than this: their products would leave the range of float32
@@ -60,7 +62,7 @@ class VectorIndex:
         self._dimensions = dimensions
         self._graphs = graphs
         self._exact_up_to = exact_up_to
-        self._vectors: GrowableArray[np.float32] = GrowableArray(np.float32, dimensions)
+        self._vectors = HeldVectors(dimensions)
         self._rows: GrowableArray[np.int64] = GrowableArray(np.int64)
         self._place: GrowableArray[np.int64] = GrowableArray(np.int64)  # by row: its last view, -1 where it has none
         self._codes: CodeStore | None = None  # from a size on
@@ -162,11 +164,12 @@ class VectorIndex:
         if len(self._vectors) < _CODED_FROM or largest_norm > _LONGEST or not products_work():
             return None
         if self._codes is None:
-            self._codes = CodeStore(self._dimensions, turn_for(self._vectors.values[:_CODED_FROM]))
-            self._codes.reserve(self._vectors.room)
+            self._codes = CodeStore(self._dimensions, turn_for(self._vectors.values.part(0, _CODED_FROM)))
+            self._codes.reserve(max(len(self._vectors), self._vectors.reserved))
             self._costs = None
         try:
-            self._codes.extend(self._vectors.values[len(self._codes) :])
+            for start in range(len(self._codes), len(self._vectors), _CODED_TOGETHER):
+                self._codes.extend(self._vectors.values.part(start, min(start + _CODED_TOGETHER, len(self._vectors))))
         except ProductError as error:  # the next vectors are another try
             _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
             return None
@@ -187,9 +190,9 @@ class VectorIndex:
         places[known] = by_row[row_ids[known]]
         have = places >= 0
         if have.all():
-            return self._vectors.values[places], have
+            return self._vectors.values.take(places), have
         vectors = np.zeros((len(row_ids), self._dimensions), np.float32)
-        vectors[have] = self._vectors.values[places[have]]
+        vectors[have] = self._vectors.values.take(places[have])
         return vectors, have
 
     def rank(
@@ -236,7 +239,7 @@ class VectorIndex:
         candidates = np.flatnonzero(inside)
         if by_gather < by_scan:
             return _ranked_of(views, candidates, question, limit)
-        scores = inner_products(views.vectors, question)
+        scores = all_products(views.vectors, question)
         scores = scores if n_inside == len(views) else scores[candidates]
         return ranked(views, contenders(views, candidates, scores, question, limit), question, limit)
 

@@ -44,7 +44,8 @@ _DIGEST_SIZE = 32
 _HEADER_AT = _PREAMBLE.size + _DIGEST_SIZE
 _DTYPES = frozenset({"<u1", "|u1", "<u2", "<u4", "<u8", "<i4", "<i8"})
 _UNSIGNED = ("|u1", "<u2", "<u4")
-_ABANDONED = 3600.0  # seconds after which a temporary file is taken for that of a process that died
+ABANDONED = 3600.0
+"""Seconds after which a temporary file is taken for that of a process that died."""
 
 _logger = logging.getLogger("mempp.cache")
 
@@ -173,7 +174,7 @@ class CacheFolder:
         for name in files.list_names(self.path):
             if name.endswith(".tmp"):
                 with contextlib.suppress(FileNotFoundError):
-                    if time.time() - os.stat(self.path / name).st_mtime > _ABANDONED:
+                    if time.time() - os.stat(self.path / name).st_mtime > ABANDONED:
                         files.remove(self.path / name)
 
 

@@ -25,6 +25,7 @@ from mempp.errors import (
 from mempp.storage import files, frames
 from mempp.storage.entries import Entry, Position, prepare, start_position
 from mempp.storage.entry_codec import EntryCodec
+from mempp.storage.flat_vectors import flat_vectors_of
 from mempp.storage.journal import TornTailWarning
 from mempp.storage.layout import JOURNAL, LOCK, LOG, MANIFEST, VECTORS, make_name_durable, open_or_create
 from mempp.storage.lock import Hold, commit_lock, nobody_writing
@@ -332,7 +333,8 @@ class DiskStore:
         with self._use(), files.translating_reads(f"cannot read the store {self.path}"):
             codec = VectorCodec(self.store_id, identity, dimensions, lambda: self._log.position)
             try:
-                return DiskVectors(self, VectorFolder(self.path / VECTORS / identity, codec))
+                flat = None if self.allow_damaged else flat_vectors_of(self.path, codec, writable=not self.read_only)
+                return DiskVectors(self, VectorFolder(self.path / VECTORS / identity, codec, flat))
             except StoreDamagedError as error:
                 if not self.allow_damaged:
                     raise

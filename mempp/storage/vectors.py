@@ -11,18 +11,28 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from mempp.errors import EncoderMismatchError, InputError, RowNotFoundError, StoreDamagedError, StoreVersionError
+from mempp.errors import (
+    EncoderMismatchError,
+    InputError,
+    RowNotFoundError,
+    StoreDamagedError,
+    StoreVersionError,
+    quoted,
+)
 from mempp.storage import files, frames
 from mempp.storage.codec import ContentError, NotYetError, ParquetOptions
 from mempp.storage.entries import Position
 from mempp.storage.series import Cut, Series
+
+if TYPE_CHECKING:
+    from mempp.storage.flat_vectors import FlatVectors
 
 FORMAT = 1
 GROUP_BYTES = 32 << 20
@@ -215,7 +225,7 @@ def read_dimensions(folder: Path) -> int | None:
     """Return the dimensions that the description of an encoder's vectors tells; None when there is none to read."""
     try:
         dimensions = json.loads(files.read_from(folder / "meta.json", 0)[0])["dimensions"]
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return dimensions if type(dimensions) is int and 1 <= dimensions <= MAX_DIMENSIONS else None
 
@@ -229,19 +239,34 @@ def binding_of(frame: frames.Frame) -> tuple[int, bytes]:
 class VectorFolder:
     """A series of vectors in ``vectors/<identity>/``; its directory is made by the first append."""
 
-    def __init__(self, path: Path, codec: VectorCodec) -> None:
+    def __init__(self, path: Path, codec: VectorCodec, flat: FlatVectors | None = None) -> None:
         self.path = path
         self.codec = codec
         self._settled = self._check_meta()
-        self._series = Series(path / "segments", path / "journal", codec, _START, durable=False)
+        self._flat = flat
+        self._held = None if flat is None or not self._settled else flat.load(self._segments)
+        start = _START if self._held is None else replace(_START, sequence=self._held.items)
+        self._series = Series(self._segments, path / "journal", codec, start, durable=False)
+
+    @property
+    def _segments(self) -> Path:
+        return self.path / "segments"
 
     def read_on(self) -> None:
         """Read the batches that came since the last reading or append. Raises as ``Series.read_on``."""
         self._series.read_on()
 
     def take(self) -> list[VectorBatch]:
-        """Return the batches read since the last call."""
-        return self._series.take()
+        """Return the batches read since the last call; the first time those that are mapped come first."""
+        batches = self._series.take()
+        flat, held = self._flat, self._held
+        self._flat = self._held = None  # what is mapped lives as long as whoever takes it
+        if flat is not None:
+            saved = flat.save(self._segments, held, batches)
+            if saved is not None:
+                held, covered = saved
+                batches = batches[covered:]
+        return batches if held is None else [*held.batches, *batches]
 
     @property
     def stops_short(self) -> bool:
@@ -284,14 +309,16 @@ class VectorFolder:
         path = self.path / "meta.json"
         try:
             meta = json.loads(files.read_from(path, 0)[0])
-            version, identity, dimensions = int(meta["version"]), meta["identity"], meta["dimensions"]
+            version, identity, dimensions = meta["version"], meta["identity"], meta["dimensions"]
             store_id = meta["store_id"]
+            if type(version) is not int or version < 1:
+                raise ValueError(f"it tells the version {quoted(version)}")
         except FileNotFoundError:
             return False
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreDamagedError(
-                f"{path} is unreadable ({error}). Remove the directory {self.path}: it is derived, and the rows are "
-                f"embedded again."
+                f"{path} is unreadable ({quoted(str(error))}). Remove the directory {self.path}: it is derived, and "
+                f"the rows are embedded again."
             ) from error
         if version > FORMAT:
             raise StoreVersionError(f"{path} is of format {version}; this Mem++ reads {FORMAT}. Install a newer mempp.")

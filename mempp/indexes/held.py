@@ -1,0 +1,86 @@
+"""Vectors in two parts: those that were there when the index was opened, perhaps mapped from a file, and later ones.
+
+The first part is never copied, however large, and where it is mapped the system reads of it what is asked for and may
+let go of it again. Later ones go to an array that grows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mempp.indexes.growable import GrowableArray
+
+_WORTH = 1 << 14  # vectors; fewer are copied
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a reader takes hold of: n vectors, which no later one changes."""
+
+    first: NDArray[np.float32]
+    """(f, dimensions)"""
+    later: NDArray[np.float32]
+    """(n - f, dimensions)"""
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.later)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, dimensions)"""
+        return len(self), self.later.shape[1]
+
+    def take(self, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(k, dimensions) a copy of the chosen ones."""
+        if not len(self.first):
+            return self.later.take(chosen, axis=0)
+        if not len(self.later):
+            return self.first.take(chosen, axis=0)
+        given = np.empty((len(chosen), self.later.shape[1]), np.float32)
+        early = chosen < len(self.first)
+        given[early] = self.first.take(chosen[early], axis=0)
+        given[~early] = self.later.take(chosen[~early] - len(self.first), axis=0)
+        return given
+
+    def part(self, start: int, end: int) -> NDArray[np.float32]:
+        """Those from one place to another, in a row; a copy only where they lie in both parts."""
+        size = len(self.first)
+        if end <= size:
+            return self.first[start:end]
+        if start >= size:
+            return self.later[start - size : end - size]
+        return np.concatenate((self.first[start:], self.later[: end - size]))
+
+    def up_to(self, end: int) -> "Held":
+        """The first ones."""
+        return Held(self.first[:end], self.later[: max(0, end - len(self.first))])
+
+
+class HeldVectors:
+    """Vectors that are appended by one thread while others read them."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._first = np.empty((0, dimensions), np.float32)
+        self._later: GrowableArray[np.float32] = GrowableArray(np.float32, dimensions)
+        self.reserved = 0
+        """For how many in all room was asked for."""
+        self.values = Held(self._first, self._later.values)
+        """All of them; one attribute, replaced after new ones have been written."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def reserve(self, needed: int) -> None:
+        """Make room for so many in all, when the first come that are copied."""
+        self.reserved = max(self.reserved, needed)
+
+    def extend(self, new: NDArray[np.float32]) -> None:
+        """Append vectors, (n, dimensions). Many that nobody may write to, and come first, are kept as they are."""
+        if not len(self) and len(new) >= _WORTH and not new.flags.writeable and new.flags.c_contiguous:
+            self._first = new
+        else:
+            if self.reserved > len(self):
+                self._later.reserve(self.reserved - len(self._first))
+            self._later.extend(new)
+        self.values = Held(self._first, self._later.values)
