@@ -10,7 +10,7 @@
     python -m benchmarks kills       crash safety by hand
     python -m benchmarks steps       what each part of the default settings is worth
 
-`python -m benchmarks COMMAND --help` tells the options. What the peers need: pip install 'mempp[benchmarks]'.
+`python -m benchmarks COMMAND --help` tells the options. What the peers need: pip install '.[benchmarks]'.
 """
 
 import sys
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
         print(
-            f"the benchmark {name!r} needs {package}, which is not installed: pip install 'mempp[benchmarks]'",
+            f"the benchmark {name!r} needs {package}, which is not installed: pip install '.[benchmarks]'",
             file=sys.stderr,
         )
         return 1

@@ -46,7 +46,9 @@ def test_products_lie_within_their_bounds(seed: int, n: int, dimensions: int, ki
     store.extend(given_vectors[: n // 2])
     store.extend(given_vectors[n // 2 :])
     question = drawn(chance, 1, dimensions, kind)[0]
-    found, bounds = store.snapshot().head_products(question, None)
+    plane = store.snapshot().head
+    asked = plane.asked(question)
+    found, bounds = plane.products(asked, None), plane.bounds(asked)
     exact = given_vectors.astype(np.float64) @ question.astype(np.float64)
     assert (np.abs(found - exact) <= bounds).all()
     if dimensions == 384 and kind in ("spread", "clustered"):
@@ -205,12 +207,16 @@ def test_turned_products_lie_within_their_bounds(seed: int, scale: float) -> Non
     found = store.snapshot()
     assert found.tail is not None
     question = _flattening(1, 128, chance)[0]
-    heads, head_bounds = found.head_products(question, None)
-    asked = found.turned(question)[1]
-    tails, tail_bounds = found.tail.products(asked, None)
+    of_head, of_tail = found.turned(question)
+    head_asked, tail_asked = found.head.asked(of_head), found.tail.asked(of_tail)
+    heads, tails = found.head.products(head_asked, None), found.tail.products(tail_asked, None)
+    length = float(np.linalg.norm(question))
+    head_bounds, tail_bounds = found.head.bounds(head_asked, length), found.tail.bounds(tail_asked)
+    assert found.most[0] >= found.head.errors.max()
+    assert found.most[1] >= found.head.lengths.max()
     exact = given_vectors.astype(np.float64) @ question.astype(np.float64)
     assert (np.abs(heads.astype(np.float64) + tails - exact) <= head_bounds.astype(np.float64) + tail_bounds).all()
-    most = (found.tail.lengths + found.tail.errors) * np.linalg.norm(asked) * (1 + 1e-6)
+    most = (found.tail.lengths + found.tail.errors) * np.linalg.norm(of_tail) * (1 + 1e-6)
     assert (np.abs(heads - exact) <= head_bounds.astype(np.float64) + most).all()
 
 
@@ -253,9 +259,9 @@ def test_of_most_only_the_head_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     by_heads = scan._kept_by_heads
 
-    def noted(*arguments: object) -> NDArray[np.bool_]:
+    def noted(*arguments: object) -> NDArray[np.int64]:
         found = by_heads(*arguments)  # type: ignore[arg-type]
-        kept.append(int(np.count_nonzero(found)))
+        kept.append(len(found))
         return found
 
     monkeypatch.setattr(scan, "_kept_by_heads", noted)

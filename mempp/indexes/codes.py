@@ -68,31 +68,25 @@ class Plane:
             self.lengths.take(chosen),
         )
 
-    def products(
-        self, question: NDArray[np.float32], inside: NDArray[np.bool_] | None, length: float | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """About the inner products of the question with each vector, and how far they may be off.
+    def asked(self, question: NDArray[np.float32]) -> "AskedPlane":
+        """A question, (dimensions,), in digits."""
+        digits, step, rest = _digits(question)
+        return AskedPlane(digits, step, rest, float(np.linalg.norm(question.astype(np.float64))))
+
+    def products(self, asked: "AskedPlane", inside: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        """About the inner products of a question with each vector, (n,), -inf where not asked for.
 
         Args:
-            question: (dimensions,).
+            asked: the question.
             inside: (n,) which are asked for; None for all. Where they are few in a block only they are read.
-            length: what `errors` are multiplied with, at least ‖q‖; None for ‖q‖.
-
-        Returns:
-            (n,) products, -inf where not asked for; (n,) bounds, finite, and of no meaning there.
 
         Raises:
             ProductError: onnxruntime failed.
         """
-        digits, step, rest = _digits(question)
-        own_length = float(np.linalg.norm(question.astype(np.float64)))
-        # What float32 rounds off here is below two millionths of the lengths; 1e-37 where it rounds to nothing.
-        of_errors = np.float32((own_length if length is None else length) * (1 + 1e-6))
-        of_lengths = np.float32((rest + 2e-6 * own_length) * (1 + 1e-6))
-        high, low = np.float32(step), np.float32(step / 126)
-        offset = np.float32(_MIDDLE * (digits.astype(np.float64).sum(axis=0) @ (step, step / 126)))
+        digits = asked.digits
+        high, low = np.float32(asked.step), np.float32(asked.step / 126)
+        offset = np.float32(_MIDDLE * (digits.astype(np.float64).sum(axis=0) @ (asked.step, asked.step / 126)))
         products = np.full(len(self), -np.inf, np.float32)
-        bounds = np.zeros(len(self), np.float32)
 
         def approximate(values: NDArray[np.uint8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
             # (n, 2) floats as (n,) pairs: NumPy reads one half of the pairs faster than one column.
@@ -107,24 +101,53 @@ class Plane:
             part = slice(start, start + BLOCK)
             values, scales = self.values[part], self.scales[part]
             here = None if inside is None else inside[part]
-            asked = len(scales) if here is None else int(np.count_nonzero(here))
-            if not asked:
+            wanted = len(scales) if here is None else int(np.count_nonzero(here))
+            if not wanted:
                 return
-            if here is not None and asked * GATHERED_COST < len(scales):
+            if here is not None and wanted * GATHERED_COST < len(scales):
                 chosen = np.flatnonzero(here)
                 products[start + chosen] = approximate(values.take(chosen, axis=0), scales.take(chosen))
-            elif here is None or asked == len(scales):
+            elif here is None or wanted == len(scales):
                 products[part] = approximate(values, scales)
             else:
                 np.copyto(products[part], approximate(values, scales), where=here)
-            bound = bounds[part]
-            np.multiply(self.errors[part], of_errors, out=bound)
-            bound += self.lengths[part] * of_lengths
-            bound += np.float32(1e-37)
 
         starts = range(0, len(self), BLOCK)
         side_by_side(block, starts, len(starts) // 2)
-        return products, bounds
+        return products
+
+    def bounds(self, asked: "AskedPlane", length: float | None = None) -> NDArray[np.float32]:
+        """(n,) how far the products of a question may be off.
+
+        Args:
+            asked: the question.
+            length: what `errors` are multiplied with, at least ‖q‖; None for ‖q‖.
+        """
+        of_errors, of_lengths = asked.factors(length)
+        bounds = self.errors * np.float32(of_errors)
+        bounds += self.lengths * np.float32(of_lengths)
+        bounds += np.float32(1e-37)
+        return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPlane:
+    """A question as a plane takes it."""
+
+    digits: NDArray[np.int8]
+    """(dimensions, 2) h and l."""
+    step: float
+    """t"""
+    rest: float
+    """‖f‖"""
+    length: float
+    """‖q‖"""
+
+    def factors(self, length: float | None = None) -> tuple[float, float]:
+        """What `errors` and `lengths` of vectors are multiplied with to bound how far products may be off."""
+        # What float32 rounds off is below two millionths of the lengths; 1e-37 where it rounds to nothing.
+        own = self.length if length is None else length
+        return own * (1 + 1e-6), (self.rest + 2e-6 * self.length) * (1 + 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +157,8 @@ class Codes:
     head: Plane
     tail: Plane | None
     turn: Turn | None
+    most: tuple[float, float] = (np.inf, np.inf)
+    """No error and no length in the head is larger."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -144,16 +169,6 @@ class Codes:
             return question, question[:0]
         turned = self.turn.of_question(question)
         return turned[: self.turn.head], turned[self.turn.head :]
-
-    def head_products(
-        self, question: NDArray[np.float32], inside: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Products of the heads and how far they may be off, as `Plane.products` gives them.
-
-        What turning has rounded is in their bounds.
-        """
-        length = float(np.linalg.norm(question.astype(np.float64)))
-        return self.head.products(self.turned(question)[0], inside, length)
 
 
 def vectors_read(inside: NDArray[np.bool_]) -> float:
@@ -177,6 +192,7 @@ class CodeStore:
         """
         self._turn = turn
         head = dimensions if turn is None else turn.head
+        self._most = (0.0, 0.0)
         self._planes = [_GrowingPlane(head)] + ([] if turn is None else [_GrowingPlane(dimensions - head)])
 
     def __len__(self) -> int:
@@ -204,11 +220,13 @@ class CodeStore:
                 return
             turned, error = self._turn.of_vectors(block)
             head = _encoded(np.ascontiguousarray(turned[:, : self._turn.head]))
-            head[1][:, 1] += error
+            head[1][1] += error
             made[number] = [head, _encoded(np.ascontiguousarray(turned[:, self._turn.head :]))]
 
         side_by_side(encode, range(len(starts)), len(starts) // 4)
         for planes in made:
+            _, errors, lengths = planes[0][1]
+            self._most = (max(self._most[0], float(errors.max())), max(self._most[1], float(lengths.max())))
             for plane, encoded in zip(self._planes, planes, strict=True):
                 plane.extend(encoded)
 
@@ -216,7 +234,7 @@ class CodeStore:
         """What there is now."""
         size = len(self)
         head, *tail = [plane.snapshot(size) for plane in self._planes]
-        return Codes(head, tail[0] if tail else None, self._turn)
+        return Codes(head, tail[0] if tail else None, self._turn, self._most)
 
 
 _Encoded = tuple[NDArray[np.uint8], NDArray[np.float32]]
@@ -225,27 +243,30 @@ _Encoded = tuple[NDArray[np.uint8], NDArray[np.float32]]
 class _GrowingPlane:
     def __init__(self, dimensions: int) -> None:
         self._values: GrowableArray[np.uint8] = GrowableArray(np.uint8, dimensions)
-        self._facts: GrowableArray[np.float32] = GrowableArray(np.float32, 3)  # scale, error, length
+        # Scale, error and length each in a row: they are read from end to end.
+        self._facts: tuple[GrowableArray[np.float32], ...] = tuple(GrowableArray(np.float32) for _ in range(3))
 
     def __len__(self) -> int:
-        return len(self._facts)
+        return len(self._facts[-1])
 
     def reserve(self, needed: int) -> None:
         self._values.reserve(needed)
-        self._facts.reserve(needed)
+        for array in self._facts:
+            array.reserve(needed)
 
     def extend(self, encoded: _Encoded) -> None:
         values, facts = encoded
         self._values.extend(values)
-        self._facts.extend(facts)
+        for array, fact in zip(self._facts, facts, strict=True):
+            array.extend(fact)
 
     def snapshot(self, size: int) -> Plane:
-        facts = self._facts.values[:size]
-        return Plane(self._values.values[:size], facts[:, 0], facts[:, 1], facts[:, 2])
+        scales, errors, lengths = (array.values[:size] for array in self._facts)
+        return Plane(self._values.values[:size], scales, errors, lengths)
 
 
 def _encoded(vectors: NDArray[np.float32]) -> _Encoded:
-    """Codes of vectors; and scale, bound of the error and of the length of each, shape (n, 3)."""
+    """Codes of vectors; and scale, bound of the error and of the length of each, shape (3, n)."""
     scales = np.abs(vectors).max(axis=1) / np.float32(127)
     codes = vectors / np.where(scales > 0, scales, np.float32(1))[:, None]
     np.rint(codes, out=codes)
@@ -258,7 +279,7 @@ def _encoded(vectors: NDArray[np.float32]) -> _Encoded:
     # In float32 each of these sums of squares is off by less than a thousandth, or by 1e-38 where numbers are tiny,
     # and each difference by 2^-23 of a length.
     errors = errors * np.float32(1.001) + lengths * np.float32(1e-6) + np.float32(1e-17)
-    return values, np.stack((scales, errors, lengths * np.float32(1.001)), 1)
+    return values, np.stack((scales, errors, lengths * np.float32(1.001)))
 
 
 def _digits(question: NDArray[np.float32]) -> tuple[NDArray[np.int8], float, float]:

@@ -54,9 +54,9 @@ def scan_costs(views: Views) -> ScanCosts:
     def products(start: int) -> None:
         if codes is not None:
             head, tail = codes.turned(question)
-            codes.head.part(start, start + read).products(head, None)
+            codes.head.part(start, start + read).products(codes.head.asked(head), None)
             if codes.tail is not None:  # of real texts less than this have to be read
-                codes.tail.part(start, start + read // _TAILS_READ).products(tail, None)
+                codes.tail.part(start, start + read // _TAILS_READ).products(codes.tail.asked(tail), None)
 
     costs = ScanCosts(
         scan=_seconds(scan, size - read) / read,

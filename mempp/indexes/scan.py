@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.indexes.codes import Codes, Plane
+from mempp.indexes.codes import GATHERED_COST, AskedPlane, Codes, Plane
 from mempp.indexes.held import Held
 from mempp.indexes.ranking import Ranking, best_positions
 
@@ -82,20 +82,30 @@ def contenders_by_codes(
     Raises:
         ProductError: onnxruntime failed.
     """
-    products, bounds = codes.head_products(question, inside)
-    tail = codes.tail
-    if tail is not None:
-        # In place, and not over all dimensions: these arrays are as long as the index.
-        asked = codes.turned(question)[1]
-        kept = _kept_by_heads(views, codes, tail, products, bounds, asked, limit)
-        of_tails, tail_bounds = tail.products(asked, kept)
-        products += of_tails  # -inf where not kept
-        bounds += tail_bounds
-    # A row of the true best is no worse than the limit-th best of what all rows have at least.
-    border = _border(products - bounds, views.rows, limit, views.several_per_row)
-    products += bounds
-    found: NDArray[np.int64] = np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
-    return found
+    length = float(np.linalg.norm(question.astype(np.float64)))
+    of_head, of_tail = codes.turned(question)
+    asked = codes.head.asked(of_head)
+    products = codes.head.products(asked, inside)
+    if codes.tail is None:
+        bounds = codes.head.bounds(asked, length)
+        # A row of the true best is no worse than the limit-th best of what all rows have at least.
+        border = _border(products - bounds, views.rows, limit, views.several_per_row)
+        products += bounds
+        return np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
+    tail_asked = codes.tail.asked(of_tail)
+    kept = _kept_by_heads(views, codes, codes.tail, products, asked, tail_asked, length, limit)
+    if len(kept) * GATHERED_COST < len(views):
+        tails = codes.tail.at(kept).products(tail_asked, None)
+    else:
+        marked = np.zeros(len(views), np.bool_)
+        marked[kept] = True
+        tails = codes.tail.products(tail_asked, marked).take(kept)
+    found = products.take(kept)
+    found += tails
+    bounds = _bounds_of(codes, codes.tail, kept, asked, tail_asked, length)
+    border = _border(found - bounds, views.rows.take(kept), limit, views.several_per_row)
+    found += bounds
+    return kept[found >= border]
 
 
 def _kept_by_heads(
@@ -103,28 +113,45 @@ def _kept_by_heads(
     codes: Codes,
     tail: Plane,
     products: NDArray[np.float32],
-    bounds: NDArray[np.float32],
-    asked: NDArray[np.float32],
+    asked: AskedPlane,
+    tail_asked: AskedPlane,
+    length: float,
     limit: int,
-) -> NDArray[np.bool_]:
-    """(n,) who can be among the best by what their heads say."""
+) -> NDArray[np.int64]:
+    """Who can be among the best by what their heads say, ascending; no view without a product."""
     likely = _TRIED_PER_WANTED * limit
-    asked_for: NDArray[np.bool_] = products > -np.inf
     if likely >= len(products):
-        return asked_for
+        return np.flatnonzero(products > -np.inf)
     chosen = np.flatnonzero(products >= largest(products, likely))
     if len(chosen) > _TRIED_PER_WANTED * likely:  # fewer are in scope, or most are equal
-        return asked_for
-    of_tails, tail_bounds = tail.at(chosen).products(asked, None)
-    least = products[chosen] + of_tails - bounds[chosen] - tail_bounds
+        return np.flatnonzero(products > -np.inf)
+    least = products[chosen] + tail.at(chosen).products(tail_asked, None)
+    least -= _bounds_of(codes, tail, chosen, asked, tail_asked, length)
     border = _border(least, views.rows[chosen], limit, views.several_per_row)
-    length = np.float32(float(np.linalg.norm(asked.astype(np.float64))) * (1 + 1e-6))
+    if border == -np.inf:
+        return np.flatnonzero(products > -np.inf)
+    # In float32 over all views, and with one bound for all heads: these arrays are as long as the index.
+    of_errors, of_lengths = asked.factors(length)
+    slack = codes.most[0] * of_errors + codes.most[1] * of_lengths + 1e-37
     most = tail.lengths + tail.errors
-    most *= length
-    most += bounds
+    most *= np.float32(tail_asked.length * (1 + 1e-6))
     most += products
-    kept: NDArray[np.bool_] = most >= np.float32(max(border, float(np.finfo(np.float32).min)))
+    kept: NDArray[np.int64] = np.flatnonzero(most >= np.float32(border - slack - 1e-6 * (abs(border) + slack)))
     return kept
+
+
+def _bounds_of(
+    codes: Codes, tail: Plane, chosen: NDArray[np.int64], asked: AskedPlane, tail_asked: AskedPlane, length: float
+) -> NDArray[np.float32]:
+    """How far the products of the chosen views may be off, head and tail together."""
+    bounds = _facts_at(codes.head, chosen).bounds(asked, length)
+    bounds += _facts_at(tail, chosen).bounds(tail_asked)
+    return bounds
+
+
+def _facts_at(plane: Plane, chosen: NDArray[np.int64]) -> Plane:
+    """The bounds of the chosen views, without their codes."""
+    return Plane(plane.values[:0], plane.scales[:0], plane.errors.take(chosen), plane.lengths.take(chosen))
 
 
 def contenders(
