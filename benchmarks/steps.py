@@ -1,6 +1,9 @@
 """What each part of the default settings is worth, on the benchmarks that are there.
 
-    python benchmarks/steps.py [--data FOLDER] [--only PART]
+    python -m benchmarks steps [--data FOLDER] [--only PART]
+
+FOLDER holds locomo/locomo10.json and orgmembench/; it is MEMPP_DATA by default, and without that ../shared/data.
+Progress goes to stderr. All of it takes some six minutes on two cores.
 
 Two tables. The first begins with the paper's setting and adds one part after another; the second takes one part at a
 time away from the default. Each row: recall@5, 10, 50 and MRR on LoCoMo (turns), evidence coverage in 10,000 and
@@ -12,6 +15,7 @@ and the median time of a search without the encoder. Documents are embedded once
 import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +29,7 @@ from eval.metrics.ranking import recall_at, reciprocal_rank
 from eval.systems.encoders import RememberingEncoder
 
 K = 50
+STARTED = time.perf_counter()
 PAPER = mempp.preset("orgmembench")
 OFF = {
     "fusion": "ranks", "weight_lexical": 1.0, "weight_tags": 1.0, "weight_vector": 1.0, "weight_thread_lexical": 0.0,
@@ -104,8 +109,25 @@ class Ready:
         return self._questions[text]
 
 
+def tell(what: str) -> None:
+    """A line of progress on stderr."""
+    print(f"{time.perf_counter() - STARTED:4.0f} s: {what}", file=sys.stderr, flush=True)
+
+
+def missing(data: Path) -> str | None:
+    """What of the data is not there, as a sentence; None where all is."""
+    for part in ("locomo/locomo10.json", "orgmembench"):
+        if not (data / part).exists():
+            return (
+                f"there is no {data / part}: the data are public and not part of the project; name the folder that "
+                "holds locomo/locomo10.json and orgmembench/ with --data or MEMPP_DATA"
+            )
+    return None
+
+
 def records(name: str, data: Path, encoder: object, options: Mapping[str, str]) -> list[Record]:
     """The collections of a benchmark, in memory."""
+    tell(f"embedding the documents of {name}{' with threads withheld' if options else ''}")
     return [Record(_taken_in(one, encoder), one.cases) for one in dataset(name).read(data, options)]
 
 
@@ -120,6 +142,7 @@ def _taken_in(collection: Collection, encoder: object) -> mempp.Memory:
 
 def measure(settings: mempp.Settings, locomo: list[Record], org: list[Record], withheld: list[Record]) -> Row:
     """Ask everything under one setting."""
+    tell("asking all questions under another setting")
     figures, times = [], []
     for record in locomo:
         for case in record.cases:
@@ -163,12 +186,15 @@ HEADER = (
 )
 
 
-def main() -> None:
-    """Print the tables."""
+def main() -> int:
+    """Print the tables; return 1 where the data are not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("MEMPP_DATA", "../shared/data")))
     parser.add_argument("--only", choices=["steps", "without", "categories"])
     arguments = parser.parse_args()
+    if (wrong := missing(arguments.data)) is not None:
+        print(wrong, file=sys.stderr)
+        return 1
     encoder = Ready(RememberingEncoder(mempp.MiniLM(), documents=True))
     locomo = records("locomo", arguments.data / "locomo", encoder, {})
     org = records("orgmembench", arguments.data / "orgmembench", encoder, {})
@@ -196,6 +222,7 @@ def main() -> None:
             default = default or row
     if arguments.only in (None, "categories"):
         categories(locomo, org, withheld)
+    return 0
 
 
 def categories(locomo: list[Record], org: list[Record], withheld: list[Record]) -> None:
@@ -236,4 +263,4 @@ def by_category(
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

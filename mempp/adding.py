@@ -27,7 +27,7 @@ class Adding:
 
     When `add` returns, the batch is durable. When the `with` block is left, every batch has its vectors too; left by an
     interruption, by SystemExit, or by an error of the store or the encoder, it waits for nothing, and `Memory.embed`
-    makes the vectors that are missing. Use it in one thread.
+    makes the vectors that are missing. After the block it takes nothing more. Use it in one thread.
     """
 
     def __init__(
@@ -39,13 +39,20 @@ class Adding:
             engine: the opened store.
             embed: False leaves the vectors for `Memory.embed`.
             done: called with `finished` once for every batch.
+
+        Raises:
+            InputError: `done` cannot be called.
+            StoreReadOnlyError, StoreClosedError: nothing can be added.
         """
         engine.check_writable()
+        if not callable(done):
+            raise InputError(f"done must be a function of the number of documents, got {quoted(done)}")
         self._engine = engine
         self._embed = embed
         self._done = done
         self._ahead = EncodingAhead(lambda: engine.embedder, partial(keep, engine), self._finish_batch)
         self._read = 0
+        self._ended = False
         self.finished = 0
         """Documents of all batches that are stored and, where they are to have vectors, have them."""
 
@@ -58,7 +65,7 @@ class Adding:
         """Add one batch, in one commit: it is there whole or not at all.
 
         Raises:
-            InputError: a document is not usable; nothing of the batch was added.
+            InputError: a document is not usable, or the `with` block was left; nothing of the batch was added.
             StoreError: the store could not take the batch, or vectors of an earlier one.
             EncoderError: the encoder cannot be loaded, or failed at an earlier batch; nothing of this batch was added.
         """
@@ -68,6 +75,7 @@ class Adding:
 
     def store(self, batch: Sequence[CheckedDocument]) -> tuple[list[int | None], list[int]]:
         """Add one batch of checked documents; give the row of each, and the new rows. Raises as `add`."""
+        self._check_usable()
         if self._embed:
             self._engine.embedder.make_ready()
         self.make_room()
@@ -86,20 +94,28 @@ class Adding:
         Raises:
             EncoderError: the encoder failed; a note says how many rows are stored without vectors.
             StoreError: the store could not take vectors.
+            InputError: the `with` block was left.
         """
+        self._check_usable()
         with noting(lambda: self.waiting):
             self._ahead.make_room()
 
     def finish(self) -> None:
         """Wait until every batch has its vectors. Raises as `make_room`."""
+        self._check_usable()
         with noting(lambda: self.waiting):
             self._ahead.finish()
+
+    def _check_usable(self) -> None:
+        if self._ended:
+            raise InputError("this adding ended with its `with` block; begin another one with memory.adding()")
 
     def _finish_batch(self, mark: int) -> None:
         self.finished = mark
         self._done(mark)
 
     def __enter__(self) -> Self:
+        self._check_usable()
         return self
 
     def __exit__(
@@ -108,12 +124,19 @@ class Adding:
         try:
             if kind is None:
                 self.finish()
-            elif isinstance(error, InputError) or (isinstance(error, Exception) and not isinstance(error, MemppError)):
-                # The source of the documents is at fault, not what becomes of those that were stored.
+            elif _is_of_the_source(error):
                 with suppress(MemppError):
                     self.finish()
         finally:
+            self._ended = True
             self._ahead.stop()
+
+
+def _is_of_the_source(error: BaseException | None) -> bool:
+    """Whether the source of the documents is at fault, not what becomes of those that were stored."""
+    if isinstance(error, InputError):
+        return True
+    return isinstance(error, Exception) and not isinstance(error, MemppError | MemoryError)
 
 
 def add_one(engine: Engine, document: CheckedDocument, *, embed: bool) -> AddReport:
@@ -162,29 +185,37 @@ def store_batch(engine: Engine, batch: Sequence[CheckedDocument]) -> tuple[list[
 
 def embed_rows(engine: Engine, row_ids: Sequence[int]) -> int:
     """Embed those of these rows that lack vectors, in this thread, outside of every lock; return how many."""
-    embedder = engine.embedder
-    views = embedder.views_to_make(row_ids)
-    if not views:
-        return 0
-    encoded = encode_views(views, embedder.encode, lambda: False)
-    with noting(lambda: len({view.row for view in views})):
-        kept = 0 if encoded.batch is None else keep(engine, encoded.batch, embedder)
-        if encoded.failure is not None:
-            raise encoded.failure
-    # Another process has changed the store's encoder meanwhile.
-    return embed_rows(engine, row_ids) if kept is None else kept
+    while True:
+        embedder = engine.embedder
+        views = embedder.views_to_make(row_ids)
+        if not views:
+            return 0
+        encoded = encode_views(views, embedder.encode, lambda: False)
+        with noting(lambda: len(engine.embedder.missing(row_ids))):
+            kept = 0 if encoded.batch is None else keep(engine, encoded.batch, embedder)
+            if encoded.failure is not None:
+                raise encoded.failure
+        if kept is not None:
+            return kept
+        # The store's encoder was changed meanwhile, and these vectors are of no use.
 
 
 def embed_missing(engine: Engine, progress: Progress) -> int:
     """Embed every row that lacks vectors. Raises as `Memory.embed`."""
     engine.check_writable()
-    if engine.embedder.encoder is None:
-        raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
+    check_encoder(engine)
     engine.refresh()
+    engine.embedder.check_available()
     engine.commit(lambda: engine.embedder.registration())
     missing = engine.embedder.missing()
     with reporter(progress, "embedding", len(missing)) as done:
         return encode_rows(engine, missing, lambda: engine.embedder, partial(keep, engine), done)
+
+
+def check_encoder(engine: Engine) -> None:
+    """Refuse, with InputError, a memory that was opened to do without vectors."""
+    if engine.embedder.is_off:
+        raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
 
 
 def encode_rows(
@@ -195,7 +226,11 @@ def encode_rows(
     done: Callable[[int], None],
 ) -> int:
     """Encode rows, in rounds, and keep their vectors; arguments as of `EncodingAhead`. Return how many were kept."""
-    with EncodingAhead(coder, keep, done) as ahead, noting(lambda: len(ahead.unfinished)):
+
+    def lacking() -> int:
+        return len({view.row for view in coder().views_to_make(ahead.unfinished)})
+
+    with EncodingAhead(coder, keep, done) as ahead, noting(lacking):
         for start in range(0, len(row_ids), BATCH_SIZE):
             part = row_ids[start : start + BATCH_SIZE]
             ahead.make_room()

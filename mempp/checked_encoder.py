@@ -10,6 +10,7 @@ from mempp.encoders import Encoder, EncoderIdentity
 from mempp.errors import EncoderError, InputError, MemppError, quoted
 
 _LENGTH_TOLERANCE = 0.01  # what half precision may cost
+_MESSAGE_CHARS = 300  # of an error of the encoder's, which may bring a whole page of a server along
 
 
 def identity_of(encoder: Encoder) -> EncoderIdentity:
@@ -21,10 +22,10 @@ def identity_of(encoder: Encoder) -> EncoderIdentity:
     """
     try:
         identity = encoder.identity
-    except MemppError:
+    except (MemppError, MemoryError):
         raise
     except Exception as error:
-        raise EncoderError(f"the encoder does not tell its identity: {type(error).__name__}: {error}") from error
+        raise EncoderError(f"the encoder does not tell its identity: {_told(error)}") from error
     if not isinstance(identity, EncoderIdentity):
         raise InputError(f"the identity of an encoder must be a mempp.EncoderIdentity, got {quoted(identity)}")
     return identity
@@ -32,7 +33,7 @@ def identity_of(encoder: Encoder) -> EncoderIdentity:
 
 def load(encoder: Encoder, name: str) -> None:
     """Load the weights of an encoder that has a method for it; errors as `encode`, and EncoderUnavailableError."""
-    method = getattr(encoder, "load", None)
+    method = _run(lambda: getattr(encoder, "load", None), name)
     if callable(method):
         _run(method, name)
 
@@ -49,7 +50,8 @@ def encode(encoder: Encoder, texts: list[str], name: str, dimensions: int | None
     Raises:
         EncoderError: it failed, or gave no array of this shape, numbers that are not finite, or another length than 1.
     """
-    return _checked(_run(lambda: encoder.encode_documents(texts), name), len(texts), name, dimensions)
+    # A list of its own: what it does with that is its own affair.
+    return _checked(_run(lambda: encoder.encode_documents(list(texts)), name), len(texts), name, dimensions)
 
 
 def encode_question(encoder: Encoder, question: str, name: str, dimensions: int | None) -> NDArray[np.float32]:
@@ -79,20 +81,23 @@ def fault_of(vectors: NDArray[np.float32]) -> str | None:
 def _run(call: Callable[[], Any], name: str) -> Any:
     try:
         return call()
-    except MemppError:
+    except (MemppError, MemoryError):
         raise
     except Exception as error:
-        raise EncoderError(f"the encoder {name!r} failed: {type(error).__name__}: {error}") from error
+        raise EncoderError(f"the encoder {name!r} failed: {_told(error)}") from error
 
 
 def _checked(given: Any, count: int, name: str, dimensions: int | None) -> NDArray[np.float32]:
     try:
         vectors = np.asarray(given)
         if vectors.dtype.kind not in "fiu":
-            raise TypeError(f"its numbers are of type {vectors.dtype}")
-        vectors = vectors.astype(np.float32)
-    except (TypeError, ValueError) as error:
-        raise EncoderError(f"the encoder {name!r} gave no array of vectors: {error}") from None
+            raise TypeError(f"its numbers are of type {quoted(str(vectors.dtype))}")
+        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+            vectors = vectors.astype(np.float32)
+    except (MemppError, MemoryError):
+        raise
+    except Exception as error:  # of an __array__ of the caller's own, too
+        raise EncoderError(f"the encoder {name!r} gave no array of vectors: {_told(error)}") from error
     if dimensions is None and vectors.ndim == 2:
         dimensions = vectors.shape[-1]
     if vectors.shape != (count, dimensions):
@@ -103,3 +108,14 @@ def _checked(given: Any, count: int, name: str, dimensions: int | None) -> NDArr
     if fault is not None:
         raise EncoderError(f"the encoder {name!r} gave a vector {fault}")
     return vectors
+
+
+def _told(error: Exception) -> str:
+    """What an exception says, cut to a sane length."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(it has no message that can be shown)"
+    if len(message) > _MESSAGE_CHARS:
+        message = message[: _MESSAGE_CHARS - 1] + "…"
+    return f"{type(error).__name__}: {message}"

@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from mempp.checked_encoder import identity_of
 from mempp.encoders import Encoder, EncoderIdentity, load_encoder, resolve_encoder
 from mempp.encoders.windows import windows_of
 from mempp.encoding import View
-from mempp.errors import EncoderMismatchError, MemppError
+from mempp.errors import EncoderError, EncoderMismatchError, InputError, MemppError, StoreDamagedError, quoted
 from mempp.projection import HEAD, Projection
 from mempp.records import canonical_json
 from mempp.storage import Entry, Store, VectorBatch, VectorStore, check_identity
@@ -56,31 +56,33 @@ class Embedder:
 
         Raises:
             EncoderMismatchError: the store's vectors came from another encoder than the one chosen.
+            StoreDamagedError: what the log tells of the store's encoder is unreadable.
         """
         self._store = store
         self._projection = projection
         self._lock = threading.Lock()
         self._vectors: VectorStore | None = None
         self._encoder: Encoder | None = None
+        self._told: EncoderIdentity | None = None  # by the encoder, when it was first asked
         self._used: EncoderIdentity | None = None  # whose vectors are in the index
         self._put: Callable[[], None] | None = None
         self._windows = windows
         self._off = is_none(choice)
-        stored = self._stored()
+        stored = None if self._off else self._stored()
         if not self._off and (choice is not None or stored is None):
             named = choice if choice is not None else os.environ.get("MEMPP_ENCODER", "").strip() or DEFAULT_ENCODER
             self._off = is_none(named)
             self._encoder = None if self._off else resolve_encoder(named)
-        if self._encoder is not None and stored is not None:
-            self._check_replaceable(self._encoder, stored)
+        if stored is not None and (own := self._own()) is not None:
+            self._check_replaceable(own, stored)
         self._open_vectors()
         if in_place:
             self.put_in_place()
 
     def over(self, projection: Projection) -> "Embedder":
         """The same encoder over a new projection of the same store; another one, where the store has changed it."""
-        stored = _stored(projection)
-        changed = self._used is not None and stored is not None and stored.name != self._used.name
+        stored = None if self._off else _stored(projection)
+        changed = stored is not None and self._is_replaced_by(stored)
         choice = NO_ENCODER if self._off else None if changed else self._encoder
         return Embedder(self._store, projection, choice, windows=self._windows)
 
@@ -102,9 +104,15 @@ class Embedder:
 
     @property
     def is_current(self) -> bool:
-        """Whether the encoder whose vectors are in the index is still the store's."""
-        stored = self._stored()
-        return self._used is None or stored is None or stored.name == self._used.name
+        """Whether its encoder is still the store's or, while the store has no vectors, may become it."""
+        stored = None if self._off else self._stored()
+        return stored is None or not self._is_replaced_by(stored)
+
+    def _is_replaced_by(self, stored: EncoderIdentity) -> bool:
+        if self._used is not None:
+            return stored.name != self._used.name
+        own = self._own()
+        return own is not None and own.name != stored.name and self._has_vectors(stored)
 
     def successor(self, encoder: Encoder | None = None) -> "Embedder":
         """What takes the place of this one when the store's encoder has changed; `put_in_place` is still to be called.
@@ -137,16 +145,17 @@ class Embedder:
     @property
     def identity(self) -> EncoderIdentity | None:
         """The identity of the encoder that the store uses, or will use; None when there is none."""
-        stored = self._current() if self._encoder is not None else self._stored()
-        if stored is not None:
-            return stored
-        return None if self._encoder is None else identity_of(self._encoder)
+        return self._current() or self._own()
 
     @property
     def name(self) -> str | None:
         """The name of the encoder that the store uses, or will use; None when there is none."""
         identity = self.identity
         return None if identity is None else identity.name
+
+    def check_available(self) -> None:
+        """Raise EncoderUnavailableError where the store's encoder cannot be made here. Nothing is loaded."""
+        _ = self.encoder
 
     def make_ready(self) -> None:
         """Load the encoder now, so that a document is not stored first and then cannot be embedded.
@@ -164,15 +173,15 @@ class Embedder:
         Raises:
             EncoderMismatchError: another process made another encoder the store's.
         """
-        if self._encoder is None:
+        own = self._own()
+        if own is None:
             return []
-        identity = identity_of(self._encoder)
         stored = self._stored()
-        if stored is not None and stored.name == identity.name:
-            return []
         if stored is not None:
-            self._check_replaceable(self._encoder, stored)
-        return [encoder_entry(identity)]
+            self._check_replaceable(own, stored)
+            if stored.name == own.name:
+                return []
+        return [encoder_entry(own)]
 
     def encode_question(self, question: str) -> NDArray[np.float32]:
         """(dimensions,) unit vector of a question.
@@ -259,30 +268,64 @@ class Embedder:
     def _current(self) -> EncoderIdentity | None:
         """The encoder that the store uses, unless the one chosen here is to take its place."""
         stored = self._stored()
-        if stored is None or self._encoder is None or identity_of(self._encoder).name == stored.name:
-            return stored
-        return None
+        if stored is not None and (own := self._own()) is not None and own.name != stored.name:
+            return None
+        return stored
+
+    def _own(self) -> EncoderIdentity | None:
+        """The identity of the encoder object that is here; None where there is none (yet).
+
+        Raises:
+            EncoderError: it tells another name or other dimensions than before: one set would get vectors of two.
+        """
+        if self._encoder is None:
+            return None
+        identity = identity_of(self._encoder)
+        if self._told is None:
+            self._told = identity
+        told = self._told
+        if (identity.name, identity.dimensions) != (told.name, told.dimensions):
+            raise EncoderError(
+                f"the encoder called itself {told.name!r} with {told.dimensions} dimensions and now {identity.name!r} "
+                f"with {identity.dimensions}; an encoder keeps its identity: make another object for another one"
+            )
+        return told
 
     def _stored(self) -> EncoderIdentity | None:
         return _stored(self._projection)
 
-    def _check_replaceable(self, encoder: Encoder, stored: EncoderIdentity) -> None:
+    def _has_vectors(self, stored: EncoderIdentity) -> bool:
+        return any(map(len, self._store.vectors(stored.name, stored.dimensions).refresh()))
+
+    def _check_replaceable(self, own: EncoderIdentity, stored: EncoderIdentity) -> None:
         """Another encoder may take the place of the store's as long as that has made no vectors."""
-        name = identity_of(encoder).name
-        if name != stored.name and any(map(len, self._store.vectors(stored.name, stored.dimensions).refresh())):
+        if own.name == stored.name:
+            check_dimensions(own, stored)
+        elif self._has_vectors(stored):
             raise EncoderMismatchError(
-                f"the store's vectors were made by the encoder {stored.name!r}, not by {name!r}; "
+                f"the store's vectors were made by the encoder {stored.name!r}, not by {own.name!r}; "
                 "open it without encoder= to use its own, or change it with reembed()"
             )
+
+
+def check_dimensions(own: EncoderIdentity, stored: EncoderIdentity) -> None:
+    """Refuse, with EncoderMismatchError, an encoder of the same name as the store's and of other dimensions."""
+    if own.dimensions != stored.dimensions:
+        raise EncoderMismatchError(
+            f"the encoder {own.name!r} makes vectors of {own.dimensions} dimensions, and the store's encoder of that "
+            f"name of {stored.dimensions}; give it another name"
+        )
 
 
 def encoder_entry(identity: EncoderIdentity) -> Entry:
     """The log entry that makes this the store's encoder.
 
     Raises:
-        InputError: its name or its dimensions cannot be used.
+        InputError: its name, its dimensions or its description cannot be used.
     """
     check_identity(identity.name, identity.dimensions)
+    if not isinstance(identity.description, Mapping):
+        raise InputError(f"the description of an encoder must be a mapping, got {quoted(identity.description)}")
     payload = {
         "name": identity.name,
         "dimensions": identity.dimensions,
@@ -316,5 +359,13 @@ def _stored(projection: Projection) -> EncoderIdentity | None:
     """The store's encoder, as the log tells."""
     if projection.encoder is None:
         return None
-    described = json.loads(projection.encoder)
-    return EncoderIdentity(described["name"], int(described["dimensions"]), dict(described["description"]))
+    try:
+        described = json.loads(projection.encoder)
+        identity = EncoderIdentity(described["name"], described["dimensions"], dict(described["description"]))
+        check_identity(identity.name, identity.dimensions)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreDamagedError(
+            f"the log tells of the store's encoder in a way that cannot be read, {quoted(projection.encoder)}: "
+            f"{quoted(str(error))}. Open the store with encoder='none', or bring back a snapshot."
+        ) from error
+    return identity

@@ -163,7 +163,7 @@ class EncodingAhead:
 
     @property
     def unfinished(self) -> list[int]:
-        """The rows that were put in and have not been seen through."""
+        """The rows of the batches that have not been seen through; some of them may have their vectors."""
         batches = [*(self._running.batches if self._running is not None else ()), *self._waiting]
         return list(dict.fromkeys(row for batch in batches for row in batch.rows))
 
@@ -189,9 +189,12 @@ class EncodingAhead:
             self._collect()
 
     def finish(self) -> None:
-        """Wait until every row has its vectors. Raises as `make_room`."""
-        while self._running is not None:
-            self._collect()
+        """Wait until every row has its vectors; what failed before is tried again. Raises as `make_room`."""
+        while self._running is not None or self._waiting:
+            if self._running is None:
+                self._submit()
+            else:
+                self._collect()
 
     def _is_full(self) -> bool:
         rows = sum(len(batch.rows) for batch in self._waiting)
@@ -199,21 +202,25 @@ class EncodingAhead:
 
     def _submit(self) -> None:
         """Give the encoder the next batches, if there are any."""
+        if not self._waiting:
+            return
         batches: list[_Batch] = []
         views: list[View] = []
         chars = 0
         coder = self._coder()
-        while self._waiting and len(views) < ROUND_TEXTS and chars < ROUND_CHARS:
-            batches.append(self._waiting.popleft())
-            new = coder.views_to_make(batches[-1].rows)
+        for batch in self._waiting:
+            if len(views) >= ROUND_TEXTS or chars >= ROUND_CHARS:
+                break
+            new = coder.views_to_make(batch.rows)
+            batches.append(batch)
             views += new
             chars += sum(min(len(view.text), _READ_CHARS) for view in new)
-        if not batches:
-            return
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mempp-encoder")
         future = self._executor.submit(encode_views, views, coder.encode, self._stop.is_set)
         self._running = _Round(batches, coder, future)
+        for _ in batches:
+            self._waiting.popleft()
 
     def _collect(self) -> None:
         """Wait for the round that is being encoded, keep its vectors, and start the next one."""
@@ -223,12 +230,11 @@ class EncodingAhead:
         kept = 0 if encoded.batch is None else self._keep(encoded.batch, running.coder)
         self._running = None
         self.kept += kept or 0
-        if encoded.failure is not None:
-            have = set() if encoded.batch is None or kept is None else set(encoded.batch.row_ids.tolist())
-            self._waiting.appendleft(_Batch([row for one in running.batches for row in one.rows if row not in have]))
-            raise encoded.failure
-        if kept is None:
+        if encoded.failure is not None or kept is None:
+            # With their marks; those of their rows that have vectors now are passed over the next time.
             self._waiting.extendleft(reversed(running.batches))
+        if encoded.failure is not None:
+            raise encoded.failure
         self._submit()
         if kept is not None:
             for batch in running.batches:
@@ -252,8 +258,8 @@ class EncodingAhead:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
     rows: Sequence[int]
-    chars: int = 0
-    mark: int = 0
+    chars: int
+    mark: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The half of `Memory` by which documents come in and get their vectors."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from mempp import adding, reembedding, shards
 from mempp.encoders import Encoder
 from mempp.engine import Engine
-from mempp.errors import InputError
+from mempp.errors import InputError, quoted
 from mempp.ingest import BATCH_SIZE, DocumentLike
 from mempp.progress import Progress
 from mempp.records import AddReport, check_document
@@ -84,11 +84,13 @@ class Intake:
             progress: True shows rate and remaining time on stderr; a function gets the number of documents done.
 
         Raises:
-            InputError: a document is not usable; the message counts its place, and the batches before it are stored.
+            InputError: a document is not usable; the message counts its place, and the batches before it are stored. Or
+                `batch_size` or `progress` is not usable.
             StoreError: the store could not take a batch, or its vectors; the batches before it are stored.
             EncoderError: a batch was stored but not embedded; add the same again, or call `embed()`, to go on.
         """
-        return adding.add_many(self._engine, documents, embed=embed, batch_size=batch_size, progress=progress)
+        shown = _checked(progress)
+        return adding.add_many(self._engine, documents, embed=embed, batch_size=batch_size, progress=shown)
 
     def adding(self, *, embed: bool = True, done: Callable[[int], None] = lambda documents: None) -> adding.Adding:
         """Add batch after batch, as they come, each with a report of its own; see `mempp.adding.Adding`.
@@ -117,27 +119,30 @@ class Intake:
             progress: as in `add_many`.
 
         Raises:
-            InputError: only one of `shard` and `out` is given, or one of them is not usable.
+            InputError: only one of `shard` and `out` is given, or one of them is not usable; or the memory was opened
+                with encoder="none".
             EncoderError: the encoder failed; the rounds before are kept.
             StoreError: the store or the file could not be written.
         """
+        _checked(progress)
         if shard is None and out is None:
             return adding.embed_missing(self._engine, progress)
         if shard is None or out is None:
             raise InputError("shard= and out= belong together: the vectors of a shard go to a file")
         return shards.embed_shard(self._engine, shard, out, progress)
 
-    def merge_vectors(self, paths: Sequence[str | PathLike[str]], *, progress: Progress = False) -> int:
+    def merge_vectors(self, paths: Iterable[str | PathLike[str]], *, progress: Progress = False) -> int:
         """Take in vector files that `embed(shard=…, out=…)` wrote; return how many rows got vectors.
 
         All files are checked before anything of any is taken. In any order, and twice without harm.
 
         Raises:
+            InputError: no files, what cannot be a path, or the memory was opened with encoder="none".
             StoreDamagedError: a file is damaged.
             EncoderMismatchError: its vectors are of another encoder than the store's.
             StoreError: they are of another store or of other texts; or the store could not take them.
         """
-        return shards.merge_vectors(self._engine, paths, progress)
+        return shards.merge_vectors(self._engine, paths, _checked(progress))
 
     def reembed(self, encoder: str | Path | Encoder, *, progress: Progress = False) -> int:
         """Embed every row with another encoder, then make it the store's; return how many rows were embedded.
@@ -150,7 +155,14 @@ class Intake:
 
         Raises:
             InputError: `encoder` names none.
+            EncoderMismatchError: vectors by its name are there with other dimensions.
             EncoderError: the encoder failed; the rounds before are kept.
             StoreError: the store could not be written.
         """
-        return reembedding.reembed(self._engine, encoder, progress)
+        return reembedding.reembed(self._engine, encoder, _checked(progress))
+
+
+def _checked(progress: Progress) -> Progress:
+    if isinstance(progress, bool) or callable(progress):
+        return progress
+    raise InputError(f"progress must be True, False or a function of the number of items done, got {quoted(progress)}")

@@ -3,7 +3,7 @@
 A document goes add → log (durable) → encoder → indexes. A question goes scope → legs → fusion → slots → evidence.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -243,8 +243,12 @@ class Memory(Intake, Operations):
 
     def records(self, **bounds: Unpack[Bounds]) -> list[Record]:
         """The records in scope, by row id. Bounds and filters as in `recall`."""
-        view = self._view(bounds)
-        return [self._projection.record(row, view) for row in np.flatnonzero(view.scope.allowed).tolist()]
+        return list(self.iter_records(**bounds))
+
+    def iter_records(self, **bounds: Unpack[Bounds]) -> Iterator[Record]:
+        """The same one after another, as they are now, for a scope that is not to be in memory as a whole."""
+        projection, view = self._projection, self._view(bounds)
+        return (projection.record(row, view) for row in np.flatnonzero(view.scope.allowed).tolist())
 
     def get(self, row_id: int) -> Record:
         """One record by its row id, in whatever state.

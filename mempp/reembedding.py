@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from mempp import checked_encoder
 from mempp.adding import embed_missing, encode_rows
 from mempp.checked_encoder import identity_of
-from mempp.embedding import encoder_entry, is_none, views_of
-from mempp.encoders import Encoder, resolve_encoder
+from mempp.embedding import check_dimensions, encoder_entry, is_none, views_of
+from mempp.encoders import Encoder, EncoderIdentity, resolve_encoder
 from mempp.encoders.windows import has_windows
 from mempp.encoding import Coder, View
 from mempp.engine import Engine
 from mempp.errors import InputError
 from mempp.progress import Progress, reporter
 from mempp.projection import HEAD
-from mempp.storage import Entry, VectorBatch, check_identity
+from mempp.storage import Entry, VectorBatch
 
 _FIRST_ROWS = 1024
 
@@ -29,10 +29,13 @@ def reembed(engine: Engine, choice: str | Path | Encoder, progress: Progress) ->
     if is_none(choice):
         raise InputError("a store cannot be embedded again with encoder='none'; name an encoder")
     encoder = resolve_encoder(choice)
+    identity = identity_of(encoder)
     engine.refresh()
-    if engine.embedder.name == identity_of(encoder).name:
+    current = engine.embedder.identity
+    if current is not None and current.name == identity.name:
+        check_dimensions(identity, current)
         return embed_missing(engine, progress)
-    target = _Target(engine, encoder)
+    target = _Target(engine, encoder, identity)
     checked_encoder.load(encoder, target.name)
     lacking = target.lacking()
     encoded = 0
@@ -52,13 +55,13 @@ def _shifted(done: Callable[[int], None], before: int, mark: int) -> None:
 class _Target:
     """The new set of vectors: which rows it holds, and how the others are made."""
 
-    def __init__(self, engine: Engine, encoder: Encoder) -> None:
+    def __init__(self, engine: Engine, encoder: Encoder, identity: EncoderIdentity) -> None:
         self._engine = engine
         self._encoder = encoder
-        self._identity = identity_of(encoder)
-        self.name: str = self._identity.name
-        check_identity(self._identity.name, self._identity.dimensions)
-        self._vectors = engine.store.vectors(self._identity.name, self._identity.dimensions)
+        self._identity = identity
+        self.name: str = identity.name
+        self._entry = encoder_entry(identity)
+        self._vectors = engine.store.vectors(identity.name, identity.dimensions)
         self._have = np.zeros((2, _FIRST_ROWS), dtype=np.bool_)  # heads, windows; by row
         self._complete_to = 0  # rows before this one lack nothing
         self._note(self._vectors.refresh())
@@ -99,7 +102,7 @@ class _Target:
         self._note(self._vectors.refresh())
         if self.lacking():
             return None
-        return [] if self._engine.embedder.stored_name == self.name else [encoder_entry(self._identity)]
+        return [] if self._engine.embedder.stored_name == self.name else [self._entry]
 
     def views_to_make(self, row_ids: Sequence[int]) -> list[View]:
         """The views that these rows lack."""

@@ -4,13 +4,13 @@ Row r belongs to shard r mod n + 1 of n. So shards are of equal size whatever pa
 row stays in its shard when the record grows: a shard that is run again goes on with the file that it wrote.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.adding import encode_rows, keep
+from mempp.adding import check_encoder, encode_rows, keep
 from mempp.checked_encoder import fault_of
 from mempp.embedding import Embedder
 from mempp.encoders.windows import windows_of
@@ -20,7 +20,10 @@ from mempp.errors import EncoderMismatchError, InputError, StoreError, quoted
 from mempp.progress import Progress, reporter
 from mempp.projection import HEAD, Projection
 from mempp.storage import VectorBatch
-from mempp.storage.vector_file import DIGEST_BYTES, Binding, Origin, Part, VectorFile, VectorFileWriter, text_digest
+from mempp.storage.vector_file import DIGEST_BYTES, Binding, Origin, Part, VectorFile, text_digest
+from mempp.storage.vector_file_writer import VectorFileWriter
+
+_MOST_SHARDS = 10**9
 
 
 def checked_shard(shard: object) -> tuple[int, int]:
@@ -34,9 +37,11 @@ def checked_shard(shard: object) -> tuple[int, int]:
         or isinstance(shard, str)
         or len(shard) != 2
         or any(isinstance(part, bool) or not isinstance(part, int) for part in shard)
-        or not 1 <= shard[0] <= shard[1]
+        or not 1 <= shard[0] <= shard[1] <= _MOST_SHARDS
     ):
-        raise InputError(f"shard must be (number, of), such as (3, 16), with numbers from 1; got {quoted(shard)}")
+        raise InputError(
+            f"shard must be (number, of), such as (3, 16), with numbers from 1 to {_MOST_SHARDS:,}; got {quoted(shard)}"
+        )
     return shard[0], shard[1]
 
 
@@ -60,13 +65,12 @@ def embed_shard(engine: Engine, shard: object, out: str | PathLike[str], progres
     """
     number, of = checked_shard(shard)
     engine.check_open()
-    embedder = engine.embedder
+    check_encoder(engine)
+    engine.refresh()
+    embedder, projection = engine.embedder, engine.projection
     embedder.make_ready()
     identity = embedder.identity
-    if embedder.encoder is None or identity is None:
-        raise InputError("this memory was opened with encoder='none'; open it with an encoder to embed its rows")
-    engine.refresh()
-    projection = engine.projection
+    assert identity is not None, "an embedder that is not off has an encoder"
     texts = _Texts(projection)
     there = _There(embedder, texts)
     origin = Origin(engine.store.store_id, identity.name, identity.dimensions, (number, of))
@@ -74,6 +78,7 @@ def embed_shard(engine: Engine, shard: object, out: str | PathLike[str], progres
 
         def keep_in_file(batch: VectorBatch, coder: Coder) -> int:
             file.append(Part(batch, texts.digests(batch)))
+            there.note(batch)
             return len(np.unique(batch.row_ids))
 
         rows = [row for row in embedder.missing() if row % of == number - 1 and there.lacks(row)]
@@ -98,10 +103,13 @@ class _There:
         """Count a part that was written before; False: its texts are not those of the store."""
         if self._texts.fault_of(part) is not None:
             return False
-        rows, views = part.batch.row_ids, part.batch.views
-        self._heads |= set(rows[views == HEAD].tolist())
-        self._windows |= set(rows[views != HEAD].tolist())
+        self.note(part.batch)
         return True
+
+    def note(self, batch: VectorBatch) -> None:
+        """Count vectors that the file holds."""
+        self._heads |= set(batch.row_ids[batch.views == HEAD].tolist())
+        self._windows |= set(batch.row_ids[batch.views != HEAD].tolist())
 
     def lacks(self, row: int) -> bool:
         """Whether the file lacks a view that the store lacks."""
@@ -139,7 +147,7 @@ class _Texts:
         return digests
 
     def fault_of(self, part: Part) -> str | None:
-        """Why a part does not fit the store's texts; None where it does."""
+        """Why a part is not one of vectors of the store's texts; None where it is."""
         batch = part.batch
         rows = len(self._projection)
         outside = batch.row_ids[(batch.row_ids < 0) | (batch.row_ids >= rows)]
@@ -153,7 +161,8 @@ class _Texts:
         wrong = (self.digests(batch) != part.digests).any(axis=1)
         if wrong.any():
             return f"its vector of row {batch.row_ids[wrong][0]} was made of another text"
-        return None
+        unusable = fault_of(batch.vectors)
+        return None if unusable is None else f"it holds a vector {unusable}"
 
 
 def _by_row(row_ids: NDArray[np.int64]) -> dict[int, list[int]]:
@@ -164,7 +173,7 @@ def _by_row(row_ids: NDArray[np.int64]) -> dict[int, list[int]]:
     return places
 
 
-def merge_vectors(engine: Engine, paths: Sequence[str | PathLike[str]], progress: Progress) -> int:
+def merge_vectors(engine: Engine, paths: Iterable[str | PathLike[str]], progress: Progress) -> int:
     """Take vector files in. Every file is checked whole before anything of any is taken.
 
     What the store has is passed over, so the order does not matter and the same file may come again.
@@ -173,18 +182,21 @@ def merge_vectors(engine: Engine, paths: Sequence[str | PathLike[str]], progress
         how many rows got vectors.
 
     Raises:
-        InputError: no files.
+        InputError: no files, or the memory was opened without an encoder.
         StoreDamagedError: a file is damaged.
         EncoderMismatchError: the vectors are of another encoder than the store's.
         StoreError: they are of another store, or of other texts than the store's; or it could not be read or written.
     """
-    if isinstance(paths, str | bytes | PathLike) or not paths:
+    several = isinstance(paths, Iterable) and not isinstance(paths, str | bytes | PathLike)
+    files = list(paths) if several else []
+    if not files:
         raise InputError(f"merge_vectors takes the paths of one or more vector files, got {quoted(paths)}")
     engine.check_writable()
+    check_encoder(engine)
     engine.refresh()
-    engine.commit(lambda: engine.embedder.registration())
-    checked = [_Checked(engine, path) for path in paths]
     coder = engine.embedder
+    checked = [_Checked(engine, path) for path in files]
+    engine.commit(lambda: engine.embedder.registration())
     taken = 0
     read = 0
     with reporter(progress, "merging vectors", sum(file.vectors for file in checked)) as done:
@@ -192,7 +204,7 @@ def merge_vectors(engine: Engine, paths: Sequence[str | PathLike[str]], progress
             for batch in file.batches():
                 kept = keep(engine, batch, coder)
                 if kept is None:
-                    raise EncoderMismatchError(f"the store's encoder was changed while {file.path} was taken in")
+                    raise EncoderMismatchError(f"the store's encoder was changed while {file.name} was taken in")
                 taken += kept
                 read += len(batch)
                 done(read)
@@ -204,17 +216,15 @@ class _Checked:
 
     def __init__(self, engine: Engine, path: str | PathLike[str]) -> None:
         self._file = VectorFile(path)
-        self.path = self._file.path
+        self.name = self._file.name
         self.vectors = 0
         self._chains: list[bytes] = []
         _check_origin(self._file, engine)
         texts = _Texts(engine.projection)
         for part in self._file.parts():
             fault = texts.fault_of(part)
-            if fault is None and (unusable := fault_of(part.batch.vectors)) is not None:
-                fault = f"it holds a vector {unusable}"
             if fault is not None:
-                raise StoreError(f"the vector file {self.path} does not fit: {fault}; nothing was taken from it")
+                raise StoreError(f"the vector file {self.name} does not fit: {fault}; nothing was taken from it")
             self.vectors += len(part.batch)
             self._chains.append(part.chain)
         _check_binding(self._file, engine)
@@ -227,22 +237,24 @@ class _Checked:
         """
         for part, chain in zip(self._file.parts(), self._chains, strict=False):
             if part.chain != chain:
-                raise StoreError(f"the vector file {self.path} was changed while it was taken in; merge it again")
+                raise StoreError(f"the vector file {self.name} was changed while it was taken in; merge it again")
             yield part.batch
 
 
 def _check_origin(file: VectorFile, engine: Engine) -> None:
     origin, store_id, identity = file.origin, engine.store.store_id, engine.embedder.identity
+    assert identity is not None, "an embedder that is not off has an encoder"
     if origin.store_id != store_id:
         raise StoreError(
-            f"the vector file {file.path} was made for another store, {quoted(origin.store_id)}; this one is {store_id}"
+            f"the vector file {file.name} was made for another store, {quoted(origin.store_id)}; this one is {store_id}"
         )
-    if identity is None:
-        raise InputError("this memory was opened with encoder='none', and its store has no encoder yet")
     if (origin.identity, origin.dimensions) != (identity.name, identity.dimensions):
+        # As long as the store has no vectors, any encoder may become its own.
+        bare = len(engine.projection.rows_without_vectors()) == len(engine.projection)
+        way = "; it has no vectors yet: open it with the encoder of the file to take these" if bare else ""
         raise EncoderMismatchError(
-            f"the vectors in {file.path} come from {quoted(origin.identity)} with {origin.dimensions} dimensions; the "
-            f"store's encoder is {identity.name!r} with {identity.dimensions}"
+            f"the vectors in {file.name} come from {quoted(origin.identity)} with {origin.dimensions} dimensions; the "
+            f"store's encoder is {identity.name!r} with {identity.dimensions}{way}"
         )
 
 
@@ -256,11 +268,11 @@ def _check_binding(file: VectorFile, engine: Engine) -> None:
     sequence, digest = engine.log_position()
     if binding.sequence > sequence:
         raise StoreError(
-            f"the vector file {file.path} was made when the log had {binding.sequence} entries, and here it has "
+            f"the vector file {file.name} was made when the log had {binding.sequence} entries, and here it has "
             f"{sequence}: the end of the log may be lost; nothing was taken from it"
         )
     if binding.sequence == sequence and binding.digest != digest:
         raise StoreError(
-            f"the vector file {file.path} was made for another log, with the head digest {quoted(binding.digest)}; "
+            f"the vector file {file.name} was made for another log, with the head digest {quoted(binding.digest)}; "
             "nothing was taken from it"
         )

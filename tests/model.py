@@ -42,13 +42,13 @@ class Model:
     def scope(self, as_of=None, sequence=None, author=None):
         known = [n for n, row in enumerate(self.rows) if sequence is None or row.sequence <= sequence]
         hidden, _ = self.states(sequence)
-        return [
+        passing = {
             n
             for n in known
             if (as_of is None or (self.rows[n].occurred_at is not None and self.rows[n].occurred_at <= as_of))
             and (author is None or author in self.rows[n].authors)
-            and not self._out(n, hidden, as_of)
-        ]
+        }
+        return [n for n in sorted(passing) if not self._out(n, hidden, as_of, passing)]
 
     def states(self, sequence=None):
         hidden, superseded = {}, {}
@@ -70,12 +70,13 @@ class Model:
         dates = [self._visible_from(n, hidden) for n in originals] + [self.rows[row].occurred_at]
         return max((date for date in dates if date is not None), default=None)
 
-    def _out(self, row, hidden, as_of):
+    def _out(self, row, hidden, as_of, passing):
         if row in hidden:
             kind, into = hidden[row]
-            if as_of is None or kind == "retract" or into is None or into < row:
+            if kind == "retract" or into is None or into < row:
                 return True
-            return self._stands(into, hidden, as_of)
+            stands = as_of is None or self._stands(into, hidden, as_of)
+            return stands and self._answers(into, hidden, passing)
         visible = self._visible_from(row, hidden)
         return as_of is not None and visible is not None and visible > as_of
 
@@ -85,6 +86,15 @@ class Model:
             return self._visible_from(merged, hidden) <= as_of
         kind, into = hidden.get(merged, ("", None))
         return kind == "archive" and into is not None and into > merged and self._stands(into, hidden, as_of)
+
+    def _answers(self, merged, hidden, passing):
+        """Whether a merged row, or one that it went into in turn, passes the filters; or was taken out for good."""
+        if merged in passing:
+            return True
+        kind, into = hidden.get(merged, ("", None))
+        if kind == "":
+            return False
+        return kind == "retract" or into is None or into < merged or self._answers(into, hidden, passing)
 
     def lexical(self, question, scope, limit, mode):
         counts = {n: Counter(terms(self.rows[n].text)) for n in scope}

@@ -5,7 +5,8 @@ import random
 import signal
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -278,6 +279,126 @@ def test_without_an_encoder_there_is_no_thread_and_nothing_waits() -> None:
         adding.add(["a", "b"])
         assert adding.waiting == 0
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("mempp-encoder")]
+
+
+@pytest.mark.parametrize(
+    "left_by", ["the end of an empty block", "the end of a used block", "an error", "an interrupt"]
+)
+def test_an_adding_that_has_ended_takes_nothing(left_by: str) -> None:
+    ending = {"an error": RuntimeError, "an interrupt": KeyboardInterrupt}.get(left_by)
+    with mempp.in_memory(encoder=WordEncoder()) as memory:
+        adding = memory.adding()
+        with suppress(RuntimeError, KeyboardInterrupt), adding:
+            if left_by != "the end of an empty block":
+                adding.add(["before"])
+            if ending is not None:
+                raise ending
+        rows = len(memory)
+        for use in (lambda: adding.add(["after"]), adding.make_room, adding.finish, adding.__enter__):
+            with pytest.raises(mempp.InputError, match="ended with its `with` block"):
+                use()
+        assert len(memory) == rows
+        assert adding.finished == (0 if left_by == "an interrupt" else rows)
+        memory.embed()
+        assert memory.stats().without_vector == 0
+
+
+def test_what_cannot_be_told_of_progress() -> None:
+    with mempp.in_memory(encoder=WordEncoder()) as memory:
+        with pytest.raises(mempp.InputError, match="done must be a function"):
+            memory.adding(done=5)  # type: ignore[arg-type]
+        for call in (
+            lambda: memory.add_many(["a"], progress=5),  # type: ignore[arg-type]
+            lambda: memory.embed(progress="yes"),  # type: ignore[arg-type]
+            lambda: memory.merge_vectors(["v"], progress=0.5),  # type: ignore[arg-type]
+            lambda: memory.reembed(WordEncoder(name="other"), progress=[]),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(mempp.InputError, match="progress must be True, False or a function"):
+                call()
+        assert len(memory) == 0
+
+
+class FailsOnce(WordEncoder):
+    """Fails at one call, and at one only."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.calls = 0
+
+    def encode_documents(self, texts):
+        self.calls += 1
+        if self.calls == self.at:
+            raise OSError("no network")
+        return super().encode_documents(texts)
+
+
+@pytest.mark.parametrize("again_by", ["another batch", "leaving the block"])
+def test_after_a_failure_each_mark_is_told_once_and_in_order(again_by: str) -> None:
+    marks: list[int] = []
+    with mempp.in_memory(encoder=FailsOnce(2)) as memory:
+        with memory.adding(done=marks.append) as adding:
+            adding.add(["a0", "a1"])
+            adding.finish()
+            adding.add(["b0", "b1"])
+            with pytest.raises(mempp.EncoderError, match="no network"):
+                adding.finish()
+            assert (marks, adding.finished, adding.waiting) == ([2], 2, 2)
+            if again_by == "another batch":
+                adding.add(["c0", "c1"])
+        wanted = [2, 4, 6] if again_by == "another batch" else [2, 4]
+        assert (marks, adding.finished, adding.waiting) == (wanted, wanted[-1], 0)
+        assert memory.stats().without_vector == 0
+
+
+def test_what_fails_to_the_end_is_told_when_the_block_is_left() -> None:
+    with mempp.in_memory(encoder=FailsAt()) as memory:
+        adding = memory.adding()
+
+        def add_and_go_on() -> None:
+            with adding:
+                adding.add(["poison"])
+                with suppress(mempp.EncoderError):
+                    adding.finish()
+
+        with pytest.raises(mempp.EncoderError, match="no such text") as caught:
+            add_and_go_on()
+        assert "1 rows are stored and durable, but not embedded" in caught.value.__notes__[0]
+        assert adding.finished == 0
+
+
+@pytest.mark.usefixtures("small_rounds")
+def test_windows_that_failed_are_made_when_the_batch_is_tried_again() -> None:
+    """Of a row whose head is kept and whose windows are not, the batch is not finished."""
+    encoder = FailsOnce(2)  # the calls are of three views, the longest last: the head is in the first
+    marks: list[int] = []
+    with mempp.in_memory(encoder=encoder) as memory:
+        with memory.adding(done=marks.append) as adding:
+            adding.add(["short", "note", LONG])
+            with pytest.raises(mempp.EncoderError):
+                adding.finish()
+            assert marks == []
+        assert marks == [3]
+        assert memory._embedder.missing() == []
+
+
+def test_a_batch_is_not_lost_when_its_texts_cannot_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mempp.in_memory(encoder=WordEncoder()) as memory:
+        embedder = memory._embedder
+        with memory.adding() as adding:
+            with monkeypatch.context() as patch:
+                patch.setattr(type(embedder), "views_to_make", raises(mempp.EncoderError("not now")))
+                with pytest.raises(mempp.EncoderError, match="not now"):
+                    adding.add(["a", "b"])
+            assert adding.waiting == 2
+        assert memory.stats().without_vector == 0
+
+
+def raises(error: Exception) -> Callable[..., object]:
+    def call(*arguments: object) -> object:
+        raise error
+
+    return call
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

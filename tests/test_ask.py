@@ -159,6 +159,44 @@ def test_an_empty_memory_asks_no_model(server: ModelServer) -> None:
     assert not server.asked
 
 
+def test_it_speaks_for_what_is_in_scope_alone(server: ModelServer) -> None:
+    memory = mempp.in_memory(encoder="none")
+    memory.add("Vendor A for the VPN.", occurred_at="2024-01-01", author="ann")
+    memory.add("Vendor C for the VPN, which is secret.", occurred_at="2031-05-05", author="bob")
+    memory.add("Vendor notes without a date.", author="cid")
+
+    def speaks_for(**bounds: Any) -> str:
+        return memory.ask(QUESTION, model=model_of(server), **bounds).speaks_for
+
+    assert speaks_for() == "everything on record up to 2031-05-05"
+    for bounds in ({"rows": [0]}, {"rows": iter([0])}, {"author": "ann"}, {"rows": lambda record: record.row_id == 0}):
+        assert speaks_for(**bounds) == "everything on record up to 2024-01-01", bounds
+    assert speaks_for(author="cid") == "everything on record, none of it dated"
+    assert speaks_for(author="nobody") == "everything on record"
+    assert speaks_for(since="2024-01-01") == "everything on record up to 2031-05-05"
+    assert speaks_for(since="2032-01-01") == "everything on record"
+    assert speaks_for(as_of="auto", author="ann") == "everything on record up to 2024-01-01"
+    memory.retract(1)
+    assert speaks_for() == "everything on record up to 2024-01-01"
+    assert speaks_for(since="2023-01-01") == "everything on record up to 2024-01-01"
+
+
+def test_half_characters_become_whole(server: ModelServer, memory: mempp.Memory) -> None:
+    server.script = lambda asked: say("B \U0001f389 [row 1]", pieces=("B \ud83c", "\udf89 \udf89 [row 1]"))
+    pieces: list[str] = []
+    answer = memory.ask(QUESTION, model=model_of(server), on_text=pieces.append)
+    assert answer.text == "".join(pieces) == "B \U0001f389 \ufffd [1]"
+    server.script = lambda asked: say("half \ud83c [row 1]")
+    assert memory.ask("Which vendor?", model=model_of(server)).text.encode() == "half \ufffd [1]".encode()
+
+
+def test_what_may_be_a_citation_and_was_not_checked_is_told(server: ModelServer, memory: mempp.Memory) -> None:
+    server.script = lambda asked: say("B [Zeile 1] since [2025-03-27] [row 1].")
+    answer = memory.ask(QUESTION, model=model_of(server))
+    assert answer.text == "B [Zeile 1] since [2025-03-27] [1]."
+    assert (answer.citations, answer.unknown_citations, answer.unchecked_citations) == ((1,), (), ("[Zeile 1]",))
+
+
 @pytest.mark.parametrize(
     ("text", "on_record"),
     [
@@ -168,6 +206,11 @@ def test_an_empty_memory_asks_no_model(server: ModelServer) -> None:
         ("NOT ON RECORD", False),
         ("Vendor B [row 1]. The price is not on record.", True),
         ("Not on recorders [row 1]", True),
+        ("Not on record before March; since then Vendor B holds [row 1].", True),
+        ("Not on record in 2024, but in 2025 [row 1].", True),
+        ("*Not on record*", False),
+        ("Not on record (yet)", False),
+        ("Not on record\nNo record names it.", False),
     ],
 )
 def test_abstaining(server: ModelServer, memory: mempp.Memory, text: str, on_record: bool) -> None:

@@ -92,8 +92,8 @@ def test_codes_are_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     by_codes = vectors.contenders_by_codes
 
-    def noted(*arguments: object) -> NDArray[np.int64]:
-        found = by_codes(*arguments)  # type: ignore[arg-type]
+    def noted(*arguments: object, exact: bool) -> NDArray[np.int64]:
+        found = by_codes(*arguments, exact=exact)  # type: ignore[arg-type]
         taken.append(len(found))
         return found
 
@@ -244,7 +244,7 @@ def test_heads_leave_nobody_out(views_per_row: int, seed: int, share: float, lim
         answers = []
         for costs in (BY_SCAN, BY_CODES):
             index._costs = costs
-            ranking = index.rank(question, allowed, limit)
+            ranking = index.rank(question, allowed, limit, exact=True)
             answers.append((ranking.row_ids.tolist(), ranking.scores.tolist()))
     assert answers[0] == answers[1]
 
@@ -273,3 +273,34 @@ def test_no_turn_where_no_direction_stands_out() -> None:
     assert turning.turn_for(drawn(np.random.default_rng(6), 2_000, 384, "spread")) is None
     assert turning.turn_for(np.zeros((2_000, 384), np.float32)) is None
     assert turning.turn_for(drawn(np.random.default_rng(6), 200, 48, "spread")) is None
+
+
+def test_a_question_that_is_near_to_nothing_finds_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(8)
+    monkeypatch.setattr(vectors, "_CODED_FROM", 1_000)
+    n, wanted = 20_000, 50
+    index = VectorIndex(384)
+    index.add(np.arange(n), _flattening(n, 384, chance))
+    index._costs = BY_CODES
+    kept: list[int] = []
+    by_heads = scan._kept_by_heads
+
+    def noted(*arguments: object) -> NDArray[np.int64]:
+        found = by_heads(*arguments)  # type: ignore[arg-type]
+        kept.append(len(found))
+        return found
+
+    monkeypatch.setattr(scan, "_kept_by_heads", noted)
+    shares = []
+    for scope in (1.0, 0.3):
+        allowed = chance.random(n) < scope
+        for question in drawn(chance, 30, 384, "spread"):
+            kept.clear()
+            exact = index.rank(question, allowed, wanted, exact=True)
+            found = index.rank(question, allowed, wanted)
+            assert len(found) == wanted
+            shares.append(len(set(exact.row_ids.tolist()) & set(found.row_ids.tolist())) / wanted)
+            proven, guessed = kept
+            assert proven > allowed.sum() / 4 > guessed
+    assert np.mean(shares) > 0.99
+    assert min(shares) >= 0.9

@@ -374,10 +374,9 @@ def test_where_no_call_can_succeed_it_ends_with_one_error(server, code):
 def test_a_limit_of_calls_is_kept_and_the_next_call_goes_on(server, undisturbed, concurrency, max_calls):
     memory = memory_of()
     first = memory.consolidate(model=model_of(server), max_calls=max_calls, concurrency=concurrency)
-    # Groups in order: seven conflicts of one call; then seven restatements of two.
-    assert first.asked == len(server.asked) == {0: 0, 1: 0, 2: 1, 5: 4, 20: 19, 31: 30}[max_calls]
+    assert first.asked == len(server.asked) == max_calls
     assert not first.finished
-    assert first.stopped.startswith(f"max_calls={max_calls}: {first.asked} were made, and the next may take 2 calls")
+    assert first.stopped.startswith(f"max_calls={max_calls}: {max_calls} were made, and the next may take 1 call")
     assert first.counts["waiting"] + sum(first.counts[one] for one in ("conflict", "restatement", "distinct")) >= 23
     second = memory.consolidate(model=model_of(server))
     assert second.finished
@@ -388,13 +387,18 @@ def test_a_limit_of_calls_is_kept_and_the_next_call_goes_on(server, undisturbed,
 
 def test_a_limit_of_the_cost_is_kept(server):
     spent = []
+
+    def run(max_cost, concurrency):
+        model = model_of(server, budget=Budget(prices={"": Price(1000, 1000)}), cache=MemoryReplies())
+        return memory_of().consolidate(model=model, max_cost=max_cost, concurrency=concurrency)
+
+    nothing = run(0.0, 1)
+    assert (nothing.asked, nothing.cost) == (0, 0.0)
+    most = float(nothing.stopped.rpartition("$")[2])
     for concurrency in (1, 8):
-        budget = Budget(prices={"": Price(1000, 1000)})
-        limited = memory_of().consolidate(
-            model=model_of(server, budget=budget, cache=MemoryReplies()), max_cost=11.0, concurrency=concurrency
-        )
-        assert limited.stopped.startswith("max_cost=11.0: $")
-        assert 0 < limited.cost <= 11.0
+        limited = run(most + 1.0, concurrency)
+        assert limited.stopped.startswith(f"max_cost={most + 1.0}: $")
+        assert 0 < limited.cost <= most + 1.0
         assert limited.cost == pytest.approx(0.11 * limited.asked)
         spent.append(limited.asked)
     assert spent[0] == spent[1], "the same whatever the concurrency"
@@ -488,7 +492,7 @@ class Mute(ScriptedModel):
 @pytest.mark.parametrize("model", [Broken(), Mute()])
 def test_the_callers_own_model_may_fail_in_its_own_way(model):
     memory = memory_of()
-    with pytest.raises(ModelError, match=r"'test:labeller' failed: (ValueError: my own fault|TypeError)"):
+    with pytest.raises(ModelError, match=r"'test:labeller' failed: (ValueError: my own fault|it gave 'conflict')"):
         memory.consolidate(model=model)
     assert not memory.annotations()
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mempp.errors import CostLimitError, InputError, ModelError, ModelReplyError, ModelRequestError, StoreWriteError
-from mempp.llm import Reply, Request, UnansweredError, Usage
+from mempp.llm import CachedModel, MemoryReplies, Reply, Request, UnansweredError, Usage
+from mempp.llm.base import Sent
 from mempp.operators.batch import Batch, Job
 
 
@@ -113,6 +114,62 @@ def test_a_limit_of_the_callers_own_model_ends_it():
     batch = Batch(Model(errors={4: CostLimitError("own limit")}), concurrency=3)
     assert values(batch, map(job, range(9))) == ["0", "1", "2", "3"]
     assert batch.stopped == "own limit"
+
+
+def test_what_is_out_when_a_models_own_limit_is_met_is_counted():
+    model = Model(errors={0: CostLimitError("own limit")}, seconds=lambda number: 0.05 * number)
+    batch = Batch(model, concurrency=4)
+    assert values(batch, map(job, range(9))) == []
+    assert batch.stopped == "own limit"
+    assert batch.account.asked == len(model.asked) - 1 == 3, "all but the one that was not sent"
+
+
+def test_attempts_that_were_lost_before_a_reply_are_counted():
+    model = Model()
+    model.ask = lambda request: Reply(text="1", usage=Usage(10, 1), seconds=0, stopped="end", lost=3)
+    batch = Batch(model)
+    values(batch, [job(1)])
+    assert batch.cost > 3 * 100 * 0.6 / 1e6
+
+
+class Sending:
+    """A provider that counts what was sent."""
+
+    name, identity, attempts = "gpt-4o-mini", {"model": "gpt-4o-mini"}, 1
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, request):
+        self.sent.append(request.prompt)
+        return Sent(Reply(text=request.prompt, usage=Usage(10, 1), seconds=0, stopped="end"), True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8),
+    st.integers(0, 6),
+    st.sampled_from([1, 2, 5]),
+)
+def test_with_replies_kept_every_call_that_a_limit_allows_brings_a_run_further(shapes, max_calls, concurrency):
+    """Limits hold, what is kept costs nothing, and the same call again and again comes to the end."""
+    jobs = [job(number, calls, calls + more) for number, (calls, more) in enumerate(shapes)]
+    provider, replies = Sending(), MemoryReplies()
+    total = sum(calls for calls, _ in shapes)
+    for sent_before in range(0, total + 1, max(1, max_calls)):
+        batch = Batch(CachedModel(provider, cache=replies), concurrency=concurrency, max_calls=max_calls)
+        done = values(batch, jobs)
+        assert batch.account.asked == len(provider.sent) - sent_before == min(max_calls, total - sent_before)
+        assert len(set(provider.sent)) == len(provider.sent), "nothing is paid for twice"
+        if not max_calls:
+            break
+    if max_calls or not total:
+        assert (len(done), batch.stopped) == (len(jobs), None)
+    else:
+        first = next(number for number, (calls, _) in enumerate(shapes) if calls)
+        assert (len(done), batch.stopped) == (first, "max_calls=0: 0 were made, and the next may take 1 call")
+    kept = Batch(CachedModel(provider, cache=replies), concurrency=concurrency, max_calls=0)
+    assert len(values(kept, jobs)) == (len(jobs) if max_calls or not total else first)
+    assert kept.account.asked == 0
 
 
 def test_no_thread_is_left_behind():

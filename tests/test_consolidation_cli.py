@@ -89,7 +89,7 @@ def test_limits_and_failures(capsys, server, store):
     options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0")
     code, out, err = run(capsys, "consolidate", store, *options, "--max-calls", "3")
     assert code == 0
-    assert "stopped at a limit; the same command goes on: max_calls=3: 2 were made" in err
+    assert "stopped at a limit; the same command goes on: max_calls=3: 3 were made" in err
     server.script = lambda asked: status(500, f"oops {KEY}") if "c3" in asked.prompt else labeller(asked)
     code, out, err = run(capsys, "consolidate", store, *options)
     assert code == 1
@@ -120,3 +120,35 @@ def test_no_store_is_made(tmp_path):
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.count("\n") == 1
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_price_of_ones_own(capsys, server, store):
+    options = ("--model", "unknown", "--base-url", server.openai_url, "--retries", "0", "--max-cost", "5")
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert (code, out) == (2, "")
+    assert "no price is known for openai:unknown" in err
+    code, out, err = run(capsys, "consolidate", store, *options, "--price", "1,nothing")
+    assert (code, out, server.asked) == (2, "", [])
+    assert "--price" in err
+    code, out, err = run(capsys, "consolidate", store, *options, "--price", "unknown=1000,1000", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["stopped"].startswith("max_cost=5.0: $") or report["finished"]
+    assert report["cost"] == pytest.approx(0.11 * report["asked"])
+    code, out, err = run(capsys, "consolidate", store, "--undo", "x", "--price", "1,1")
+    assert code == 2
+
+
+def test_a_run_of_which_only_the_plan_was_written(capsys, server, store):
+    server.script = lambda asked: status(500)
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0")
+    code, out, err = run(capsys, "consolidate", store, *options, "--json")
+    run_id = json.loads(out)["run_id"]
+    assert (code, f"--undo {run_id}" in err) == (1, True)
+    code, out, err = run(capsys, "consolidate", store, "--undo", run_id)
+    assert code == 0
+    assert f"no document is in a state that run {run_id} gave it" in err
+    server.script = labeller
+    code, out, err = run(capsys, "consolidate", store, *options, "--json")
+    assert (code, json.loads(out)["finished"]) == (0, True)
+    assert json.loads(out)["run_id"] != run_id

@@ -106,3 +106,24 @@ def test_ask_and_evidence_with_the_graph(server):
     shown = run(server, "ask", "What of E1 and E2?", "--graph", "--show-evidence")
     assert "<triple-" in shown.stdout
     assert "--model and --base-url are for --graph" in run(server, "evidence", "E1?", code=2).stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_price_of_ones_own(server, command):
+    found = json.loads(run(server, command, "--json", "--price", "1000,1000", "--max-cost", "1000").stdout)
+    assert found["finished"]
+    assert found["cost"] == pytest.approx(0.11 * found["asked"])
+    assert "--price" in run(server, command, "--price", "much", code=2).stderr
+
+
+def test_a_limit_of_the_cost_of_a_question(server):
+    limited = run(server, "ask", "Who likes E1?", "--max-cost", "0.5", "--price", "1000,1000", code=1)
+    assert "the cost limit of $0.50 is reached" in limited.stderr
+    assert not server.asked
+    found = json.loads(run(server, "ask", "Who likes E1?", "--max-cost", "500", "--price", "10,10", "--json").stdout)
+    usage = found["usage"]
+    assert found["cost_usd"] == pytest.approx((usage["input_tokens"] + usage["output_tokens"]) * 10 / 1e6)
+    assert "--price" in run(server, "ask", "Who likes E1?", "--price", "", code=2).stderr
+    server.script = lambda asked: say("It does [Zeile 1] [row 0].")
+    told = run(server, "ask", "Who likes E2 and E1?")
+    assert "it may be meant as a citation, and was not checked: [Zeile 1]" in told.stderr

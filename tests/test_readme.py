@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from scripted_server import ModelServer, say
 
+import mempp
+
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -20,9 +22,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
-def test_python_blocks_run_one_after_another_and_print_what_is_shown(tmp_path, monkeypatch):
+def test_python_blocks_run_each_by_itself_and_print_what_is_shown(tmp_path, monkeypatch):
+    """In order, in one folder; but no block needs a name of another one."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
     printed = []
     with ModelServer(lambda asked: say("Vendor A [row 0].")) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
@@ -30,7 +32,7 @@ def test_python_blocks_run_one_after_another_and_print_what_is_shown(tmp_path, m
         for block in blocks("python"):
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
-                exec(compile(block, "README.md", "exec"), names)
+                exec(compile(block, "README.md", "exec"), {})
             printed.append(output.getvalue())
     shown = blocks("text")[0]
     assert printed[0].endswith(shown)
@@ -51,6 +53,11 @@ def test_commands_run(tmp_path):
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         if words[1] != "add":
             assert done.stdout.strip(), command
+
+
+def test_every_method_is_named():
+    words = set(re.findall(r"\w+", TEXT))
+    assert [name for name in dir(mempp.Memory) if not name.startswith("_") and name not in words] == []
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)", TEXT))

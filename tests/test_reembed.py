@@ -312,6 +312,66 @@ def test_what_cannot_be_the_new_encoder(store: Path) -> None:
         assert memory.stats().encoder == "new-16"
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_an_encoder_of_the_same_name_and_other_dimensions(tmp_path: Path, on_disk: bool) -> None:
+    class Same(WordEncoder):
+        def __init__(self) -> None:
+            super().__init__(8)
+            self.identity = mempp.EncoderIdentity(OLD.identity.name, 8, {"kind": "test"})
+
+    with mempp.open(tmp_path / "s", encoder=OLD) if on_disk else mempp.in_memory(encoder=OLD) as memory:
+        memory.add_many(texts(3))
+        with pytest.raises(mempp.EncoderMismatchError, match=r"8 dimensions.*of 16; give it another name"):
+            memory.reembed(Same())
+        # Nor one whose name an earlier encoder had.
+        memory.reembed(NEW)
+        with pytest.raises(mempp.EncoderMismatchError, match="dimensions"):
+            memory.reembed(Same())
+        memory.reembed(OLD)
+        assert memory.stats().encoder == "old-16"
+    if on_disk:
+        with pytest.raises(mempp.EncoderMismatchError, match="give it another name"):
+            mempp.open(tmp_path / "s", encoder=Same())
+    # Where both came to a store without an encoder, the second stores nothing.
+    with mempp.open(tmp_path / "t", encoder=OLD) as first, mempp.open(tmp_path / "t", encoder=Same()) as second:
+        first.add("one")
+        with pytest.raises(mempp.EncoderMismatchError, match="give it another name"):
+            second.add("two")
+        assert len(second) == 1
+
+
+@pytest.mark.parametrize("way", ["refresh", "commit", "after an interrupt"])
+def test_opened_with_another_encoder_before_there_were_vectors(tmp_path: Path, way: str) -> None:
+    """As after a switch: the store's encoder is followed, or it is told that it cannot be made."""
+    model = write_tiny_model(tmp_path / "model")
+    path = tmp_path / "s"
+    with mempp.open(path, encoder=model) as one, mempp.open(path, encoder=OLD) as two:
+        one.add_many(texts(3), embed=False)
+        two.refresh()
+        # Without vectors of the other, this encoder may still become the store's.
+        assert two.stats().encoder == "old-16"
+        assert one.embed() == 3
+        if way == "commit":
+            two.annotate(0, "note", {})
+        else:
+            two._engine._behind = way == "after an interrupt"
+            two.refresh()
+        assert two.stats().encoder == one.stats().encoder == two.encoder.identity.name
+        assert two.stats().without_vector == 0
+        assert scores(two) == scores(one)
+        two.add("one more of them")
+        assert two.stats().without_vector == 0
+    with mempp.open(tmp_path / "t", encoder=NEW) as one, mempp.open(tmp_path / "t", encoder=OLD) as two:
+        one.add_many(texts(3))
+        two.refresh()
+        with pytest.raises(mempp.EncoderUnavailableError, match="new-16"):
+            two.recall("vpn")
+        with pytest.raises(mempp.EncoderUnavailableError, match="new-16"):
+            two.add("nothing is stored")
+        assert len(two) == 3
+        assert two.recall("vpn", settings=WORDS)
+
+
 @pytest.mark.filterwarnings("ignore::mempp.storage.TornTailWarning")
 def test_killed_at_any_moment_and_run_again(tmp_path: Path, server: Nursery) -> None:
     """The store has one complete set of vectors at any time, and each run goes on where the one before was killed."""

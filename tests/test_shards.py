@@ -1,5 +1,8 @@
 """Embedding in parts: any partition, in any order, however often, gives the vectors of one plain `embed`."""
 
+import hashlib
+import json
+import os
 import random
 import shutil
 import signal
@@ -23,7 +26,8 @@ from support import WordEncoder
 import mempp
 from mempp import encoding
 from mempp.storage import VectorBatch, frames
-from mempp.storage.vector_file import Binding, Origin, Part, VectorFile, VectorFileWriter, text_digest
+from mempp.storage.vector_file import Binding, Origin, Part, VectorFile, text_digest
+from mempp.storage.vector_file_writer import VectorFileWriter
 
 ROOT = Path(__file__).parent.parent
 ENCODER = WordEncoder()
@@ -152,12 +156,56 @@ def test_a_file_is_written_over_only_by_its_own_shard(tmp_path: Path) -> None:
         write_shard(store, 2, 2, tmp_path / "v")
     with pytest.raises(mempp.StoreError, match="cannot write the vector file"):
         write_shard(store, 1, 2, tmp_path / "nowhere" / "v")
-    # Left-overs of another shard under the temporary name are no obstacle.
-    shutil.copyfile(tmp_path / "v", tmp_path / "w.part")
-    assert write_shard(store, 2, 2, tmp_path / "w") == 3
 
 
-@pytest.mark.parametrize("shard", [(0, 3), (4, 3), (1, 0), (1.0, 2), "1/2", (1,), None, (True, 2)])
+def started(folder: Path) -> bytes:
+    """What another shard's run has left under the temporary name."""
+    write_shard(make_store(folder / "t", 8), 1, 2, folder / "other")
+    return (folder / "other").read_bytes()[:-100]
+
+
+@pytest.mark.parametrize("what", ["a letter", "another shard's", "a folder", "a pipe"])
+def test_neither_is_what_bears_the_name_of_the_part(tmp_path: Path, what: str) -> None:
+    store, part = make_store(tmp_path / "s", 6), tmp_path / "v.part"
+    if what == "a folder":
+        part.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(part)
+    else:
+        part.write_bytes(b"Dear board," if what == "a letter" else started(tmp_path))
+    before = part.read_bytes() if part.is_file() else None
+    with pytest.raises(mempp.InputError, match=r"v\.part.*not written over: move it away, or name another file"):
+        write_shard(store, 2, 2, tmp_path / "v")
+    assert (part.read_bytes() if part.is_file() else None) == before
+    assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 9, 40, 100, None])
+def test_a_part_that_was_torn_in_its_header_is_made_anew(tmp_path: Path, kept: int | None) -> None:
+    store = make_store(tmp_path / "s", 6)
+    write_shard(store, 1, 2, tmp_path / "v")
+    whole = bytearray((tmp_path / "v").read_bytes())
+    if kept is None:
+        whole[90] ^= 1
+    (tmp_path / "w.part").write_bytes(whole[:kept])
+    assert write_shard(store, 1, 2, tmp_path / "w") == 3
+    assert merge(store, tmp_path / "w") == 3
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_a_link(tmp_path: Path, there: bool) -> None:
+    store = make_store(tmp_path / "s", 6)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "v").symlink_to(tmp_path / "elsewhere" / "real")
+    if there:
+        write_shard(store, 1, 2, tmp_path / "elsewhere" / "real")
+    assert write_shard(store, 1, 2, tmp_path / "v") == (0 if there else 3)
+    assert (tmp_path / "v").is_symlink()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["real"]
+    assert merge(store, tmp_path / "v") == 3
+
+
+@pytest.mark.parametrize("shard", [(0, 3), (4, 3), (1, 0), (1.0, 2), "1/2", (1,), None, (True, 2), (1, 10**5000)])
 def test_what_is_no_shard(tmp_path: Path, shard: object) -> None:
     store = make_store(tmp_path / "s", 2)
     with mempp.open(store, encoder=ENCODER) as memory:
@@ -165,11 +213,153 @@ def test_what_is_no_shard(tmp_path: Path, shard: object) -> None:
             memory.embed(shard=shard, out=tmp_path / "v")  # type: ignore[arg-type]
         with pytest.raises(mempp.InputError, match="belong together"):
             memory.embed(shard=(1, 2))
-        for paths in ([], "v", [""], [None]):
+        for paths in ([], "v", b"v", Path("v"), [""], [None], [b"v"], 5, None, iter(()), ["."], ["a\0"], ["\ud800"]):
             with pytest.raises(mempp.InputError):
                 memory.merge_vectors(paths)  # type: ignore[arg-type]
-    with mempp.open(store, encoder="none") as memory, pytest.raises(mempp.InputError, match="encoder='none'"):
-        memory.embed(shard=(1, 2), out=tmp_path / "v")
+    with mempp.open(store, encoder="none") as memory:
+        for use in (
+            lambda: memory.embed(shard=(1, 2), out=tmp_path / "v"),
+            lambda: memory.merge_vectors([tmp_path / "v"]),
+            memory.embed,
+        ):
+            with pytest.raises(mempp.InputError, match="encoder='none'"):
+                use()
+
+
+NO_FILES = [".", "/", "", " ", "a\0b", "\ud800", "n" * 252, "n" * 300, "n" * 5000, f"{'folder/' * 800}v", b"v", 5, None]
+
+
+@pytest.mark.parametrize("out", NO_FILES, ids=lambda out: repr(out)[:12])
+def test_what_is_no_path_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: object) -> None:
+    """252 characters are a name, but not with .part behind it."""
+    store = make_store(tmp_path / "s", 2)
+    monkeypatch.chdir(tmp_path)
+    with mempp.open(store, encoder=ENCODER) as memory:
+        with pytest.raises(mempp.InputError) as caught:
+            memory.embed(shard=(1, 1), out=out)  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 250
+        with pytest.raises(mempp.StoreError if out == "n" * 252 else mempp.InputError) as caught:
+            memory.merge_vectors([out])  # type: ignore[list-item]
+        assert len(str(caught.value)) < 500
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_long_paths_are_cut_in_messages(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "s", 2)
+    deep = tmp_path.joinpath(*["folder"] * 200)
+    with mempp.open(store, encoder=ENCODER) as memory:
+        for use in (lambda: memory.merge_vectors([deep]), lambda: memory.embed(shard=(1, 1), out=deep)):
+            with pytest.raises(mempp.StoreError, match="No such file") as caught:
+                use()
+            assert len(str(caught.value)) < 600
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "s", 2)
+    os.mkfifo(tmp_path / "pipe")
+    with mempp.open(store, encoder=ENCODER) as memory:
+        with pytest.raises(mempp.StoreError, match="pipe or a device"):
+            memory.merge_vectors([tmp_path / "pipe"])
+        with pytest.raises(mempp.InputError, match=r"pipe or a device.*not written over"):
+            memory.embed(shard=(1, 1), out=tmp_path / "pipe")
+
+
+def test_a_shard_by_another_encoder_than_the_one_registered(tmp_path: Path) -> None:
+    """As long as the store has no vectors, merging with that encoder makes it the store's."""
+    store = make_store(tmp_path / "s", 4)
+    other = WordEncoder(name="other")
+    assert write_shard(store, 1, 1, tmp_path / "v", other) == 4
+    with pytest.raises(mempp.EncoderMismatchError, match="no vectors yet: open it with the encoder of the file"):
+        merge(store, tmp_path / "v")
+    write_shard(store, 1, 1, tmp_path / "own")
+    with mempp.open(store, encoder=other) as memory:
+        # What is refused changes nothing, the store's encoder neither.
+        with pytest.raises(mempp.EncoderMismatchError):
+            memory.merge_vectors([tmp_path / "own"])
+        with mempp.open(store, encoder="none") as reader:
+            assert reader.stats().encoder == ENCODER.identity.name
+        assert memory.merge_vectors([tmp_path / "v"]) == 4
+    with mempp.open(store, encoder="none") as memory:
+        assert memory.stats().encoder == other.identity.name
+
+
+def test_the_note_of_a_failure_counts_what_the_file_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails(WordEncoder):
+        def encode_documents(self, given):
+            if len(self.encoded) >= 10:
+                raise OSError("no network")
+            return super().encode_documents(given)
+
+    monkeypatch.setattr(encoding, "CALL_TEXTS", 5)
+    store = make_store(tmp_path / "s", 5)
+    with mempp.open(store, encoder=ENCODER) as memory:
+        memory.add_many([f"short {n}" for n in range(15)], embed=False)
+    with pytest.raises(mempp.EncoderError) as caught:
+        write_shard(store, 1, 1, tmp_path / "v", Fails())
+    assert caught.value.__notes__[0].startswith("10 rows are stored")
+    assert write_shard(store, 1, 1, tmp_path / "v") == 10
+
+
+# -- crafted: every checksum is right, and what it holds is not ------------------------------------------------------
+
+
+def crafted(store: Path, path: Path, header: object, end: object) -> Path:
+    """A vector file without vectors: a dict changes the fields of what is right, bytes take its place."""
+    with mempp.open(store, read_only=True, encoder="none") as memory:
+        store_id, digest, entries = memory._store.store_id, memory.head_digest, memory.head_sequence + 1
+    origin = {"format": "mempp-vector-file", "version": 1, "store_id": store_id, "dimensions": 16, "shard": [1, 1]}
+    origin["identity"] = ENCODER.identity.name
+    binding = {"vectors": 0, "log_sequence": entries, "log_rows": 1, "log_digest": digest}
+    chain, data = hashlib.sha256(b"mempp vector file 1\n").digest(), b""
+    for content, right, change in ((3, origin, header), (5, binding, end)):
+        body = change if isinstance(change, bytes) else json.dumps({**right, **change}).encode()  # type: ignore[dict-item]
+        chain = hashlib.sha256(chain + body).digest()
+        data += frames.encode_frame(frames.Frame(content, 1, 0, 0, chain, body))
+    path.write_bytes(data)
+    return path
+
+
+DEEP = b"[" * 200_000
+BAD_HEADERS = [
+    DEEP, b"{", b"\xff", b"[]", {"version": 0}, {"version": True}, {"version": 1.0}, {"version": -1}, {"version": "1"},
+    {"shard": "12"}, {"shard": [0, 1]}, {"shard": [2, 1]}, {"shard": [1.0, 1]}, {"shard": [1, float("inf")]},
+    {"shard": {"1": 1, "2": 2}}, {"shard": [1]}, {"shard": ["1", "1"]}, {"shard": [1, 10**30]}, {"store_id": 5},
+    {"store_id": None}, {"identity": ["x"]}, {"identity": 5}, {"dimensions": 16.0}, {"dimensions": float("nan")},
+    {"dimensions": 10**30},
+]  # fmt: skip
+BAD_ENDS = [
+    DEEP, b"{", {"vectors": False}, {"vectors": 0.0}, {"log_sequence": float("inf")}, {"log_sequence": "7"},
+    {"log_sequence": 1.5}, {"log_sequence": -1}, {"log_sequence": True}, {"log_sequence": None},
+    {"log_rows": float("inf")}, {"log_rows": "1"}, {"log_rows": [1]}, {"log_digest": "x"}, {"log_digest": 5},
+    {"log_digest": "0" * 63}, {"log_digest": "\ud800" * 64}, {"log_digest": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("header", "end"),
+    [*((bad, {}) for bad in BAD_HEADERS), *(({}, bad) for bad in BAD_ENDS)],
+    ids=lambda change: repr(change)[:40],
+)
+def test_a_crafted_file_is_damaged(tmp_path: Path, header: object, end: object) -> None:
+    store = make_store(tmp_path / "s", 2)
+    with mempp.open(store, encoder=ENCODER) as memory:
+        with pytest.raises(mempp.StoreDamagedError, match="damaged at byte") as caught:
+            memory.merge_vectors([crafted(store, tmp_path / "v", header, end)])
+        assert len(str(caught.value)) < 700
+        assert memory.merge_vectors([crafted(store, tmp_path / "good", {}, {})]) == 0
+        # Continued, it is no obstacle.
+        assert memory.embed(shard=(1, 1), out=tmp_path / "v") == 2
+
+
+def test_a_newer_format_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "s", 2)
+    crafted(store, tmp_path / "v", {"version": 2}, {})
+    (tmp_path / "w.part").write_bytes((tmp_path / "v").read_bytes())
+    with mempp.open(store, encoder=ENCODER) as memory:
+        with pytest.raises(mempp.StoreVersionError, match=r"/v' cannot be read here.*format 2"):
+            memory.merge_vectors([tmp_path / "v"])
+        with pytest.raises(mempp.InputError, match=r"w\.part.*format 2.*not written over"):
+            memory.embed(shard=(1, 1), out=tmp_path / "w")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -361,6 +551,7 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path, server: Nursery) ->
         child = server.start("embedder", path=str(store), job="shard", shard=[1, 1], out=str(tmp_path / "v"))
         assert [line for line in child.lines() if "count" in line] == []
         assert child.wait() == 1
+    (tmp_path / "v.part").unlink()
     child = server.start("embedder", path=str(store), job="shard", shard=[1, 1], out=str(tmp_path / "v"))
     *_, last = child.lines()
     assert (child.wait(), last["count"]) == (0, 30)

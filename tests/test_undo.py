@@ -6,7 +6,7 @@ import pytest
 from consolidation_tools import ScriptedModel, TopicEncoder, documents, log_of, look, memory_of
 
 import mempp
-from mempp.errors import InputError, RowNotFoundError, StoreClosedError
+from mempp.errors import InputError, ModelRequestError, RowNotFoundError, StoreClosedError
 from mempp.records import ACTIVE, State
 from mempp.storage import DiskStore
 
@@ -281,6 +281,65 @@ def test_what_others_changed_since_is_left():
     assert [memory.get(row).state.by for row in r3] == [last, last], "what replaced the merged row replaces them"
     assert memory.get(r3_merged).state.status == "archived"
     assert (memory.get(r4[0]).state, memory.get(r4[1]).state.status) == (ACTIVE, "retracted")
+
+
+def test_what_others_did_again_since_is_left():
+    memory = memory_of()
+    report = memory.consolidate(model=ScriptedModel())
+    c1, c1_kept = rows_of(memory, report, "c1 note 0")
+    loser = next(row for row in c1 if row != c1_kept)
+    memory.reinstate(loser)
+    memory.supersede(loser, by=c1_kept, reason="the board said so")
+    r1, r1_merged = rows_of(memory, report, "r1 note 0")
+    memory.reinstate(r1[0])
+    memory.archive(r1[0], into=r1_merged, reason="by hand")
+    r2, r2_merged = rows_of(memory, report, "r2 note 0")
+    another = len(documents()) - 1
+    memory.archive(another, into=r2_merged, reason="by hand")
+    r3, r3_merged = rows_of(memory, report, "r3 note 0")
+    memory.archive(another - 1, into=r3_merged)
+    memory.reinstate(another - 1)
+    r4, r4_merged = rows_of(memory, report, "r4 note 0")
+    memory.archive(r4_merged, reason="by hand")
+    by_hand = [memory.get(row).state for row in (loser, r1[0], another, r1_merged, r2_merged)]
+    reachable = [record.text for record in memory.records()]
+
+    undone = memory.undo(report.run_id)
+    assert set(undone.left) == {loser, r1[0], r1_merged, another, r2_merged}
+    assert [memory.get(row).state for row in (loser, r1[0], another, r1_merged, r2_merged)] == by_hand
+    assert not set(undone.left) & {*undone.reinstated, *undone.archived}
+    assert {memory.get(row).state.status for row in (*r1[1:], *r2, *r3, *r4)} == {"active"}
+    assert memory.get(r3_merged).state.status == "archived"
+    assert r4_merged not in undone.archived
+    assert [change.reason for change in memory.history(r4_merged).changes] == ["by hand"]
+    assert memory.get(r1_merged).text in reachable
+    assert memory.undo(report.run_id).left == ()
+
+
+def test_a_run_of_which_only_the_plan_was_written_is_not_gone_on_with():
+    class Fails(ScriptedModel):
+        fails = True
+
+        def ask(self, request):
+            if self.fails:
+                raise ModelRequestError("no")
+            return super().ask(request)
+
+    memory, model = memory_of(documents()[:7]), Fails()
+    memory.add("c0 again")
+    begun = memory.consolidate(model=model)
+    assert begun.run_id is not None
+    assert begun.counts["failed"] == 1
+    assert memory.undo(begun.run_id) == type(memory.undo(begun.run_id))(run_id=begun.run_id)
+    with pytest.raises(InputError, match=f"run {begun.run_id} is undone"):
+        memory.consolidate(model=model, run_id=begun.run_id)
+    model.fails = False
+    again = memory.consolidate(model=model)
+    assert again.run_id != begun.run_id
+    assert again.counts["conflict"] == 1
+    head = memory.head_sequence
+    memory.undo(begun.run_id)
+    assert memory.head_sequence == head
 
 
 def test_a_later_run_upon_a_merged_row():

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import mempp
 from mempp.cli import models, options
@@ -13,6 +14,7 @@ from mempp.cli.export import export_command
 from mempp.cli.facts import facts_command
 from mempp.cli.graph import graph_command
 from mempp.cli.output import record_as_json, say, triple_as_json, write, write_json
+from mempp.cli.run import INTERRUPTED
 from mempp.cli.states import (
     changes_command,
     history_command,
@@ -21,12 +23,31 @@ from mempp.cli.states import (
     supersede_command,
 )
 from mempp.cli.upkeep import compact_command, restore_command, snapshot_command, verify_command
-from mempp.errors import InputError
+from mempp.cli.wording import in_words_of_the_command
+from mempp.errors import InputError, MemppError
 
 if TYPE_CHECKING:
     from mempp import Evidence, Hit
 
+
+class _Commands(TyperGroup):
+    """The commands; what ends one of them is told in the words of the command line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Typer itself ends without a word.
+            say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except MemppError as error:
+            in_words_of_the_command(error)
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -35,6 +35,8 @@ def ask_command(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", metavar="N", help="Tokens that the model writes at most, thinking included.")
     ] = 4096,
+    max_cost: models.MaxCost = None,
+    price: models.Prices = None,
     timeout: models.Timeout = 120.0,
     retries: models.Retries = 5,
     at: options.At = None,
@@ -69,7 +71,9 @@ def ask_command(
     question, settings = options.typed(question), options.settings_of(preset)
     with options.open_to_read(store, encoder, at=at) as memory:
         # The store is open for reading only, so that asking needs no right to write to it.
-        asked = models.reading_model(store, model, base_url, timeout=timeout, retries=retries)
+        asked = models.reading_model(
+            store, model, base_url, timeout=timeout, retries=retries, max_cost=max_cost, prices=price
+        )
         terminal = _Terminal() if sys.stdout.isatty() and not as_json else None
         try:
             answer = memory.ask(
@@ -127,6 +131,9 @@ def _tell(answer: "Answer", max_tokens: int) -> None:
         numbers = ", ".join(map(str, answer.unknown_citations[:10]))
         more = "" if len(answer.unknown_citations) <= 10 else ", …"
         say(f"the model cited what it was not given; dropped from the answer: {numbers}{more}")
+    if answer.unchecked_citations:
+        told = ", ".join(visible(one[:40]) for one in answer.unchecked_citations[:10])
+        say(f"it may be meant as a citation, and was not checked: {told}")
     if answer.on_record and not answer.citations:
         say("the answer cites no record; check it against `mempp evidence`")
     if answer.cut:
@@ -143,6 +150,7 @@ def _as_json(answer: "Answer", graph: bool, show_evidence: bool) -> dict[str, An
         "speaks_as_of": None if answer.as_of is None else answer.as_of.isoformat(),
         "citations": list(answer.citations),
         "unknown_citations": list(answer.unknown_citations),
+        "unchecked_citations": list(answer.unchecked_citations),
         "sources": [record_as_json(record) for record in answer.sources],
         "row_ids": list(answer.evidence.row_ids),
         "model": answer.model,

@@ -31,6 +31,7 @@ def consolidate_command(
     ] = False,
     max_calls: models.MaxCalls = None,
     max_cost: models.MaxCost = None,
+    price: models.Prices = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", help="Groups that are asked about at a time.")
     ] = 8,
@@ -52,14 +53,14 @@ def consolidate_command(
     the store. --undo takes a whole run back. Exit code 1: calls failed; run the same command again.
     """
     if undo is not None:
-        if dry_run or model is not None or base_url is not None or max_calls is not None or max_cost is not None:
+        if dry_run or price or any(one is not None for one in (model, base_url, max_calls, max_cost)):
             raise InputError("--undo goes without the options of a new run")
         _undo(store, options.typed(undo), as_json=as_json)
         return
     with mempp.open(store, create=False, read_only=dry_run) as memory:
         asked: Any = model if base_url is None else None  # of a dry run, which needs no key
         if not dry_run:
-            asked = mempp.chat_model(model, base_url=base_url, timeout=timeout, max_retries=retries)
+            asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
         report = memory.consolidate(
             model=asked,
             threshold=threshold,
@@ -86,7 +87,7 @@ def _undo(store: str, run_id: str, *, as_json: bool) -> None:
         write_json({"store": store, **report.as_dict()})
         return
     if not (report.reinstated or report.archived or report.left):
-        say(f"nothing of run {run_id} is left to undo")
+        say(f"no document is in a state that run {run_id} gave it; nothing to undo, and it is not gone on with")
         return
     say(
         f"run {run_id} is undone: {_documents(len(report.reinstated))} current again, "

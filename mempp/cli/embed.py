@@ -1,15 +1,19 @@
 """`mempp embed` and `mempp reembed`: vectors for documents that have none, in one go or in parts; another encoder."""
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 import mempp
 from mempp.cli import options
+from mempp.cli.interrupts import answered
 from mempp.cli.output import say, write_json
 from mempp.cli.progress import duration, meter
+from mempp.cli.sources.files import SourceFileError
 from mempp.errors import InputError
 
 
@@ -43,8 +47,26 @@ def embed_command(
 
     Such are those added with --no-embed, and those whose adding was interrupted. It may be interrupted itself at any
     time: what was embedded is kept, and the same command goes on. With --shard and --out the work is shared among
-    machines that can read the store; --merge takes in what they wrote, in any order, and twice without harm.
+    machines that can read the store, with the store's own encoder; --merge takes in what they wrote, in any order, and
+    twice without harm.
     """
+    if encoder == "none":
+        raise InputError("--encoder none makes no vectors; leave it out for the store's own encoder, or name one")
+    with _other_than_none():
+        _run(store, files, encoder, shard, out, merge, quiet=quiet, as_json=as_json)
+
+
+def _run(
+    store: str,
+    files: list[str] | None,
+    encoder: str | None,
+    shard: str | None,
+    out: str | None,
+    merge: bool,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     if merge:
         if shard is not None or out is not None:
             raise InputError("--merge goes without --shard and --out")
@@ -69,7 +91,7 @@ def reembed_command(
         typer.Option(
             "--encoder",
             metavar="NAME",
-            help="The new encoder: minilm, openai, openai:MODEL, or the folder of an ONNX model.",
+            help="The new encoder: minilm, minilm-int8, openai, openai:MODEL, or the folder of an ONNX model.",
             show_default=False,
         ),
     ],
@@ -82,11 +104,14 @@ def reembed_command(
     those of documents that came meanwhile included. Interrupted, the same command goes on where it was. The old vectors
     stay, for the past (see --at).
     """
+    if encoder == "none":
+        raise InputError("--encoder none makes no vectors; name the new encoder")
     started = time.monotonic()
     # The old encoder is not needed for this, so it need not be there.
-    with mempp.open(store, create=False) as memory, meter("embedding", quiet=quiet) as progress:
+    with _other_than_none(), mempp.open(store, create=False) as memory:
         before, rows = memory.stats().encoder, len(memory)
-        embedded = memory.reembed(encoder, progress=lambda done: progress.show(done, done / rows if rows else None))
+        with _counting("embedding", rows, f"the encoder is still {before}", quiet=quiet) as progress:
+            embedded = memory.reembed(encoder, progress=progress)
         after = memory.stats().encoder
     if not quiet:
         changed = f"the encoder is now {after}" if after != before else f"the encoder is {after}, as before"
@@ -111,9 +136,11 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def _embed(store: str, *, encoder: str | None, quiet: bool, as_json: bool) -> None:
     started = time.monotonic()
-    with mempp.open(store, create=False, encoder=encoder) as memory, meter("embedding", quiet=quiet) as progress:
-        missing = memory.stats().without_vector
-        embedded = memory.embed(progress=lambda done: progress.show(done, done / missing if missing else None))
+    with (
+        mempp.open(store, create=False, encoder=encoder) as memory,
+        _counting("embedding", memory.stats().without_vector, "", quiet=quiet) as progress,
+    ):
+        embedded = memory.embed(progress=progress)
     if not quiet:
         took = f" in {duration(time.monotonic() - started)}" if embedded else "; every document has its vector"
         say(f"embedded {_documents(embedded)}{took}")
@@ -124,16 +151,16 @@ def _embed(store: str, *, encoder: str | None, quiet: bool, as_json: bool) -> No
 def _shard(store: str, shard: tuple[int, int], out: str, *, encoder: str | None, quiet: bool, as_json: bool) -> None:
     started = time.monotonic()
     number, of = shard
-    with (
-        mempp.open(store, read_only=True, create=False, encoder=encoder) as memory,
-        meter("embedding", quiet=quiet) as progress,
-    ):
+    _check_out(out, store)
+    was_there = os.path.exists(out)
+    with mempp.open(store, read_only=True, create=False, encoder=encoder) as memory:
         missing = memory.stats().without_vector / of
-        embedded = memory.embed(
-            shard=shard, out=out, progress=lambda done: progress.show(done, done / missing if missing else None)
-        )
+        with _counting("embedding", missing, f"they are in {out}.part", quiet=quiet) as progress:
+            embedded = memory.embed(shard=shard, out=out, progress=progress)
     if not quiet:
-        took = f" in {duration(time.monotonic() - started)}" if embedded else "; it lacked none"
+        took = f" in {duration(time.monotonic() - started)}"
+        if not embedded:
+            took = "; the file had all of them" if was_there else "; no document of this shard lacks a vector"
         say(f"embedded {_documents(embedded)} of shard {number}/{of} into {out}{took}")
     if as_json:
         write_json({"store": store, "shard": list(shard), "out": out, "embedded": embedded})
@@ -141,14 +168,79 @@ def _shard(store: str, shard: tuple[int, int], out: str, *, encoder: str | None,
 
 def _merge(store: str, files: Sequence[str], *, encoder: str | None, quiet: bool, as_json: bool) -> None:
     started = time.monotonic()
-    with mempp.open(store, create=False, encoder=encoder) as memory, meter("merging", quiet=quiet) as progress:
-        merged = memory.merge_vectors(files, progress=lambda done: progress.show(done, None))
+    for file in files:
+        if os.path.isdir(file):
+            raise SourceFileError(f"{file!r:.300} is a folder; --merge takes vector files, as --shard writes them")
+        if not os.path.lexists(file):
+            raise SourceFileError(f"there is no file {file!r:.300}; --merge takes vector files, as --shard writes them")
+    with mempp.open(store, create=False, encoder=encoder) as memory:
+        with _counting("merging", None, "", quiet=quiet) as progress:
+            merged = memory.merge_vectors(files, progress=progress)
         missing = memory.stats().without_vector
     if not quiet:
         rest = f"; {_documents(missing)} still without" if missing else "; every document has its vector"
         say(f"took in vectors of {_documents(merged)} in {duration(time.monotonic() - started)}{rest}")
     if as_json:
         write_json({"store": store, "files": list(files), "merged": merged, "without_vector": missing})
+
+
+@contextmanager
+def _counting(verb: str, whole: float | None, more: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show progress; at Ctrl-C say how much of it stays.
+
+    Args:
+        verb: what is being done.
+        whole: how many documents there are to be done, where that is known.
+        more: what else the answer to Ctrl-C tells.
+        quiet: whether no progress is wanted.
+    """
+    kept = 0
+    with meter(verb, quiet=quiet) as progress:
+
+        def show(done: int) -> None:
+            nonlocal kept
+            kept = done
+            progress.show(done, done / whole if whole else None)
+
+        def tell() -> None:
+            progress.__exit__(None, None, None)  # the bar goes now, not when the encoder's call has ended
+            what = {"merging": "vectors taken in"}.get(verb, "documents embedded")
+            stays = f"{kept:,} {what} before stay" if kept else f"no further {what}"
+            rest = f" ({more})" if more and kept else ""
+            say(f"interrupted; {stays}{rest}; the same command goes on. Ending; Ctrl-C again does not wait")
+
+        with answered(tell):
+            yield show
+
+
+@contextmanager
+def _other_than_none() -> Iterator[None]:
+    """Let an error that tells which encoders there are leave out "none", which makes no vectors."""
+    try:
+        yield
+    except InputError as error:
+        error.args = (str(error).replace('"none", ', ""), *error.args[1:])
+        raise
+
+
+def _check_out(out: str, store: str) -> None:
+    """Refuse a file that cannot be made, before the encoder is loaded.
+
+    Raises:
+        SourceFileError: there is no such folder, or it is a folder.
+        InputError: it lies within the store.
+    """
+    try:
+        path, inside = os.path.realpath(out), os.path.realpath(store)
+    except ValueError:  # a NUL in the path
+        raise InputError(f"{out!r:.300} is no name of a file") from None
+    folder = os.path.dirname(path)
+    if os.path.isdir(path):
+        raise SourceFileError(f"--out {out!r:.300} is a folder; name a file")
+    if not os.path.isdir(folder):
+        raise SourceFileError(f"there is no folder {folder!r:.300} for the file of --out; make it first")
+    if path.startswith(inside + os.sep):
+        raise InputError(f"--out {out!r:.300} lies within the store; name a file elsewhere")
 
 
 def _documents(count: int) -> str:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -139,20 +140,19 @@ def _check_target(out: str, store: str, *, force: bool) -> None:
 
 def _portions(memory: "Memory", bounds: dict[str, Any] | None, count: _Count) -> Iterator[tuple[int, list[Record]]]:
     """Records in the order of row ids, some at a time, and how many rows were looked at; bounds None: in any state."""
-    for start in range(0, len(memory), _ROWS_AT_ONCE):
-        rows = range(start, min(start + _ROWS_AT_ONCE, len(memory)))
-        if bounds is None:
-            portion = []
-            for row in rows:
-                try:
-                    portion.append(memory.get(row))
-                except RowNotFoundError:  # lost with a damaged part of the store
-                    count.lost += 1
-        else:
-            portion = memory.records(rows=rows, **bounds)
+    records = _in_any_state(memory, count) if bounds is None else memory.iter_records(**bounds)
+    while portion := list(islice(records, _ROWS_AT_ONCE)):
         count.written += len(portion)
         count.hidden += sum(record.state.status in ("archived", "retracted") for record in portion)
-        yield rows.stop, portion
+        yield portion[-1].row_id + 1, portion
+
+
+def _in_any_state(memory: "Memory", count: _Count) -> Iterator[Record]:
+    for row in range(len(memory)):
+        try:
+            yield memory.get(row)
+        except RowNotFoundError:  # lost with a damaged part of the store
+            count.lost += 1
 
 
 def as_document(record: Record) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-import mempp
 from mempp.cli import extraction, models, options
 
 
@@ -26,6 +25,7 @@ def facts_command(
     again: extraction.Again = False,
     max_calls: models.MaxCalls = None,
     max_cost: models.MaxCost = None,
+    price: models.Prices = None,
     concurrency: extraction.Concurrency = 8,
     timeout: models.Timeout = 120.0,
     retries: models.Retries = 5,
@@ -41,7 +41,7 @@ def facts_command(
     chosen: Any = mode  # checked by the memory
     with options.open_to_write(store) as memory:
         report = memory.extract_facts(
-            model=mempp.chat_model(model, base_url=base_url, timeout=timeout, max_retries=retries),
+            model=models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price),
             mode=chosen,
             rows=row or None,
             again=again,

@@ -2,7 +2,6 @@
 
 import sys
 
-import mempp
 from mempp.cli import extraction, models, options
 
 
@@ -14,6 +13,7 @@ def graph_command(
     again: extraction.Again = False,
     max_calls: models.MaxCalls = None,
     max_cost: models.MaxCost = None,
+    price: models.Prices = None,
     concurrency: extraction.Concurrency = 8,
     timeout: models.Timeout = 120.0,
     retries: models.Retries = 5,
@@ -29,7 +29,7 @@ def graph_command(
     """
     with options.open_to_write(store) as memory:
         report = memory.build_graph(
-            model=mempp.chat_model(model, base_url=base_url, timeout=timeout, max_retries=retries),
+            model=models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price),
             rows=row or None,
             again=again,
             max_calls=max_calls,

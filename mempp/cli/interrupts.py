@@ -1,10 +1,15 @@
-"""Ctrl-C that waits for the end of a step."""
+"""Ctrl-C that waits for the end of a step, or that is answered before the work has come to an end."""
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import typer
+
+from mempp.cli.run import INTERRUPTED
 
 
 class Interrupts:
@@ -20,15 +25,11 @@ class Interrupts:
     @contextmanager
     def watched(self) -> Iterator["Interrupts"]:
         """Watch for Ctrl-C, where this thread may and where it is not ignored (as under `nohup`)."""
-        before = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        if not _may_handle():
             yield self
             return
-        signal.signal(signal.SIGINT, self._interrupt)
-        try:
+        with _handling(self._interrupt):
             yield self
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -50,3 +51,51 @@ class Interrupts:
             self._asked = True
         else:
             raise KeyboardInterrupt
+
+
+@contextmanager
+def answered(tell: Callable[[], None]) -> Iterator[None]:
+    """Answer the first Ctrl-C at once; a second one ends the process without waiting for anything.
+
+    An encoder's call cannot be broken off, and an orderly end waits for the one under way: seconds, on a busy machine.
+    Only for work that may be killed at any moment, since that is what the second Ctrl-C does.
+
+    Args:
+        tell: says what was kept and how to go on; called by the handler of the signal.
+
+    Raises:
+        typer.Exit: it was interrupted, and told so.
+    """
+    told = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            os._exit(INTERRUPTED)
+        told = True
+        tell()
+        raise KeyboardInterrupt
+
+    if not _may_handle():
+        yield
+        return
+    try:
+        with _handling(interrupt):
+            yield
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _may_handle() -> bool:
+    """Whether this thread may handle Ctrl-C, and it is not ignored (as under `nohup`) or handled by a caller."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

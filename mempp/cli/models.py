@@ -10,7 +10,7 @@ import mempp
 
 if TYPE_CHECKING:
     from mempp import ConsolidationReport, ExtractionReport
-    from mempp.llm import CachedModel
+    from mempp.llm import Budget, CachedModel
 
 Model = Annotated[
     str | None,
@@ -38,6 +38,15 @@ MaxCost = Annotated[
     float | None,
     typer.Option("--max-cost", metavar="USD", help="US dollars that may be spent.", show_default=False),
 ]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="[MODEL=]IN,OUT",
+        help="US dollars per million tokens read and written, where the list price does not hold.",
+        show_default=False,
+    ),
+]
 Timeout = Annotated[
     float,
     typer.Option(
@@ -49,18 +58,45 @@ Retries = Annotated[
 ]
 
 
+def working_model(
+    model: str | None, base_url: str | None, *, timeout: float, retries: int, prices: list[str] | None
+) -> "CachedModel":
+    """The model of an operator that writes; the operator keeps its limits, and the replies beside the store.
+
+    Raises:
+        InputError, ModelError: as `mempp.chat_model` and `mempp.llm.parse_price`.
+    """
+    return mempp.chat_model(
+        model, base_url=base_url, budget=_budget(None, prices), timeout=timeout, max_retries=retries
+    )
+
+
 def reading_model(
-    store: str, model: str | None, base_url: str | None, *, timeout: float = 120.0, retries: int = 5
+    store: str,
+    model: str | None,
+    base_url: str | None,
+    *,
+    timeout: float = 120.0,
+    retries: int = 5,
+    max_cost: float | None = None,
+    prices: list[str] | None = None,
 ) -> "CachedModel":
     """The model of a question to a store that is open for reading only; replies are kept beside it where they can be.
 
     Raises:
-        InputError, ModelError: as `mempp.chat_model`.
+        InputError, ModelError: as `mempp.chat_model` and `mempp.llm.parse_price`.
     """
     from mempp.llm import ReplyCache
 
     cache = ReplyCache(Path(store) / "replies", required=False)
-    return mempp.chat_model(model, base_url=base_url, cache=cache, timeout=timeout, max_retries=retries)
+    budget = _budget(max_cost, prices)
+    return mempp.chat_model(model, base_url=base_url, cache=cache, budget=budget, timeout=timeout, max_retries=retries)
+
+
+def _budget(max_cost: float | None, prices: list[str] | None) -> "Budget":
+    from mempp.llm import Budget, parse_price
+
+    return Budget(max_cost, prices=dict(map(parse_price, prices or ())))
 
 
 def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[str, str]]:

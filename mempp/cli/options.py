@@ -27,7 +27,7 @@ Encoder = Annotated[
         "--encoder",
         metavar="NAME",
         help="minilm, minilm-int8, openai, openai:MODEL, the folder of an ONNX model, or none. By default the store's "
-        "own; for a new store that of MEMPP_ENCODER, else minilm.",
+        "own; where it has none yet, that of MEMPP_ENCODER, else minilm.",
         show_default=False,
     ),
 ]
@@ -67,7 +67,12 @@ Since = Annotated[
 K = Annotated[
     int | None,
     typer.Option(
-        "--k", "-k", metavar="N", help="At most this many hits; by default 24, with a preset 50.", show_default=False
+        "--k",
+        "-k",
+        metavar="N",
+        help="At most this many hits; by default 24, with a preset 50. N // 4 of them, at most 3, are recency slots: "
+        "below 4 there is none; with a preset always 3.",
+        show_default=False,
     ),
 ]
 Author = Annotated[

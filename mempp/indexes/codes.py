@@ -73,12 +73,20 @@ class Plane:
         digits, step, rest = _digits(question)
         return AskedPlane(digits, step, rest, float(np.linalg.norm(question.astype(np.float64))))
 
-    def products(self, asked: "AskedPlane", inside: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    def products(
+        self,
+        asked: "AskedPlane",
+        inside: NDArray[np.bool_] | None,
+        bounds: NDArray[np.float32] | None = None,
+        length: float | None = None,
+    ) -> NDArray[np.float32]:
         """About the inner products of a question with each vector, (n,), -inf where not asked for.
 
         Args:
             asked: the question.
             inside: (n,) which are asked for; None for all. Where they are few in a block only they are read.
+            bounds: (n,) what `bounds` gives is added to it on the way, where they are asked for.
+            length: as in `bounds`.
 
         Raises:
             ProductError: onnxruntime failed.
@@ -111,6 +119,8 @@ class Plane:
                 products[part] = approximate(values, scales)
             else:
                 np.copyto(products[part], approximate(values, scales), where=here)
+            if bounds is not None:
+                bounds[part] += self.part(start, start + BLOCK).bounds(asked, length)
 
         starts = range(0, len(self), BLOCK)
         side_by_side(block, starts, len(starts) // 2)

@@ -17,6 +17,7 @@ from mempp.indexes.ranking import Ranking, best_positions
 
 _GATHER = 1024  # vectors copied together at a time, so that the copy stays in the processor's cache
 _TRIED_PER_WANTED = 4  # the best by their heads, who tell how good one must be at least
+_FEW = 4  # one in so many of those in scope
 _SORTED_WHOLE = 1 << 13  # values; of more the largest are found by way of the largest of each stretch
 
 
@@ -68,9 +69,18 @@ def products_of(vectors: Held, chosen: NDArray[np.int64], question: NDArray[np.f
 
 
 def contenders_by_codes(
-    views: Views, codes: Codes, inside: NDArray[np.bool_] | None, question: NDArray[np.float32], limit: int
+    views: Views,
+    codes: Codes,
+    inside: NDArray[np.bool_] | None,
+    question: NDArray[np.float32],
+    limit: int,
+    *,
+    exact: bool,
 ) -> NDArray[np.int64]:
     """The views that can decide who the best `limit` rows are, ascending, as far as their codes tell.
+
+    Of a question that is near to nothing the heads leave most views in the race. Then, unless it is to be exact, tails
+    are taken to be what they usually are among the best: their mean there and four standard deviations.
 
     Args:
         views: the views.
@@ -78,6 +88,7 @@ def contenders_by_codes(
         inside: (n,) the scope; None for all.
         question: (dimensions,).
         limit: how many rows are wanted.
+        exact: leave nobody out who can be proven to matter.
 
     Raises:
         ProductError: onnxruntime failed.
@@ -85,27 +96,39 @@ def contenders_by_codes(
     length = float(np.linalg.norm(question.astype(np.float64)))
     of_head, of_tail = codes.turned(question)
     asked = codes.head.asked(of_head)
+    tail = codes.tail
+    if tail is None:
+        bounds = np.zeros(len(views), np.float32)
+        products = codes.head.products(asked, inside, bounds, length)
+        return _within_bounds(views, inside, products, bounds, limit)
     products = codes.head.products(asked, inside)
-    if codes.tail is None:
+    tail_asked = tail.asked(of_tail)
+    in_scope = len(views) if inside is None else int(np.count_nonzero(inside))
+    few = in_scope if exact else in_scope // _FEW
+    kept = _kept_by_heads(views, codes, tail, products, asked, tail_asked, length, limit, few)
+    if len(kept) * GATHERED_COST >= in_scope:
         bounds = codes.head.bounds(asked, length)
-        # A row of the true best is no worse than the limit-th best of what all rows have at least.
-        border = _border(products - bounds, views.rows, limit, views.several_per_row)
-        products += bounds
-        return np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
-    tail_asked = codes.tail.asked(of_tail)
-    kept = _kept_by_heads(views, codes, codes.tail, products, asked, tail_asked, length, limit)
-    if len(kept) * GATHERED_COST < len(views):
-        tails = codes.tail.at(kept).products(tail_asked, None)
-    else:
-        marked = np.zeros(len(views), np.bool_)
-        marked[kept] = True
-        tails = codes.tail.products(tail_asked, marked).take(kept)
+        products += tail.products(tail_asked, inside, bounds)
+        return _within_bounds(views, inside, products, bounds, limit)
     found = products.take(kept)
-    found += tails
-    bounds = _bounds_of(codes, codes.tail, kept, asked, tail_asked, length)
+    found += tail.at(kept).products(tail_asked, None)
+    bounds = _bounds_of(codes, tail, kept, asked, tail_asked, length)
     border = _border(found - bounds, views.rows.take(kept), limit, views.several_per_row)
     found += bounds
     return kept[found >= border]
+
+
+def _within_bounds(
+    views: Views,
+    inside: NDArray[np.bool_] | None,
+    products: NDArray[np.float32],
+    bounds: NDArray[np.float32],
+    limit: int,
+) -> NDArray[np.int64]:
+    """Who can be among the best: a row of these is no worse than the limit-th best of what all rows have at least."""
+    border = _border(products - bounds, views.rows, limit, views.several_per_row)
+    products += bounds
+    return np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
 
 
 def _kept_by_heads(
@@ -117,15 +140,20 @@ def _kept_by_heads(
     tail_asked: AskedPlane,
     length: float,
     limit: int,
+    few: int,
 ) -> NDArray[np.int64]:
-    """Who can be among the best by what their heads say, ascending; no view without a product."""
+    """Who can be among the best by what their heads say, ascending; no view without a product.
+
+    Proven, unless more than `few` can be.
+    """
     likely = _TRIED_PER_WANTED * limit
     if likely >= len(products):
         return np.flatnonzero(products > -np.inf)
     chosen = np.flatnonzero(products >= largest(products, likely))
     if len(chosen) > _TRIED_PER_WANTED * likely:  # fewer are in scope, or most are equal
         return np.flatnonzero(products > -np.inf)
-    least = products[chosen] + tail.at(chosen).products(tail_asked, None)
+    tails = tail.at(chosen).products(tail_asked, None)
+    least = products[chosen] + tails
     least -= _bounds_of(codes, tail, chosen, asked, tail_asked, length)
     border = _border(least, views.rows[chosen], limit, views.several_per_row)
     if border == -np.inf:
@@ -137,7 +165,11 @@ def _kept_by_heads(
     most *= np.float32(tail_asked.length * (1 + 1e-6))
     most += products
     kept: NDArray[np.int64] = np.flatnonzero(most >= np.float32(border - slack - 1e-6 * (abs(border) + slack)))
-    return kept
+    if len(kept) <= few:
+        return kept
+    of_best = tails[least >= border]
+    usual = float(of_best.mean()) + 4 * float(of_best.std())
+    return np.flatnonzero(products >= np.float32(border - usual))
 
 
 def _bounds_of(

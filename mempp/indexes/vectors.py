@@ -233,7 +233,8 @@ class VectorIndex:
         if codes is not None and by_codes < min(by_gather, by_scan):
             try:
                 scope = None if n_inside == len(views) else inside
-                return _ranked_of(views, contenders_by_codes(views, codes, scope, question, limit), question, limit)
+                found = contenders_by_codes(views, codes, scope, question, limit, exact=exact)
+                return _ranked_of(views, found, question, limit)
             except ProductError as error:
                 _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
         candidates = np.flatnonzero(inside)

@@ -115,6 +115,10 @@ def model(
         raise InputError(f"timeout is {quoted(timeout)}; give seconds above 0, at most a day ({LONGEST_WAIT:,.0f})")
     if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
         raise InputError(f"max_retries is {quoted(max_retries)}; give a whole number from 0 to 1000")
+    if budget is not None and not isinstance(budget, Budget):
+        raise InputError(f"budget is {quoted(budget)}; give a mempp.llm.Budget, such as Budget(max_cost=5.0)")
+    if cache is not None and not (hasattr(cache, "get") and hasattr(cache, "put")):
+        raise InputError(f"cache is {quoted(cache)}; give an object with `get` and `put`, such as mempp.llm.ReplyCache")
     make = OpenAIChat if provider == "openai" else AnthropicMessages
     served: Provider = make(model_name, base_url=base_url, timeout=timeout, max_retries=max_retries)
     if budget is not None:

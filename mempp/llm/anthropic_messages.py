@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from mempp import remote
 from mempp.llm.base import Pieces, Reply, Request, Stopped, Usage
 from mempp.llm.failures import without_keys
-from mempp.llm.served import PLACEHOLDER_KEY, Served, count
+from mempp.llm.head_limit import with_head_limit
+from mempp.llm.served import PLACEHOLDER_KEY, Served, count, counted
 
 _READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -50,7 +51,7 @@ class AnthropicMessages(Served[_Form]):
                 base_url=self._base_url,
                 max_retries=max_retries,
                 timeout=self._timeout,
-                http_client=remote.http_client(self._sdk, self._timeout),
+                http_client=with_head_limit(remote.http_client(self._sdk, self._timeout), self._timeout),
             )
         except (self._sdk.AnthropicError, TypeError, ValueError) as error:
             told = f" ({without_keys(str(error), self.keys)})"
@@ -86,20 +87,19 @@ class AnthropicMessages(Served[_Form]):
             reason = answer.stop_reason
         except (AttributeError, TypeError):
             raise self._unusable("it holds no content") from None
-        usage = getattr(answer, "usage", None)
-        counted = Usage(sum(count(usage, name) for name in _READ), count(usage, "output_tokens"))
-        return Reply(text=text, usage=counted, seconds=seconds, stopped=_stopped(reason)), usage is not None
+        billed = getattr(answer, "usage", None)
+        usage = counted(_read(billed), count(billed, "output_tokens"))
+        return Reply(text=text, usage=usage or Usage(), seconds=seconds, stopped=_stopped(reason)), usage is not None
 
     def _pieces(self, events: Iterator[Any]) -> Pieces[tuple[str, Stopped | None, Usage | None]]:
-        text, reason, read, written = "", None, 0, 0
-        counted = False
+        text, reason = "", None
+        read: int | None = None
+        written: int | None = None
         for event in events:
             kind = getattr(event, "type", None)
             if kind == "message_start":
                 usage = getattr(getattr(event, "message", None), "usage", None)
-                counted = counted or usage is not None
-                read = sum(count(usage, name) for name in _READ)
-                written = count(usage, "output_tokens")
+                read, written = _read(usage), count(usage, "output_tokens")
             elif kind == "content_block_delta":
                 piece = getattr(getattr(event, "delta", None), "text", None)  # a delta of thinking has none
                 if isinstance(piece, str) and piece:
@@ -108,11 +108,16 @@ class AnthropicMessages(Served[_Form]):
             elif kind == "message_delta":
                 reason = getattr(getattr(event, "delta", None), "stop_reason", None) or reason
                 usage = getattr(event, "usage", None)
-                counted = counted or usage is not None
                 # These counts are of the whole message so far; those of what was read may be left out.
-                read = sum(count(usage, name) for name in _READ) or read
+                read = _read(usage) or read
                 written = count(usage, "output_tokens")
-        return text, None if reason is None else _stopped(reason), Usage(read, written) if counted else None
+        return text, None if reason is None else _stopped(reason), counted(read, written)
+
+
+def _read(usage: object) -> int | None:
+    """Tokens that were read, those from and into the provider's cache too; None where the server says none."""
+    counts = [count(usage, name) for name in _READ]
+    return None if counts[0] is None else sum(one or 0 for one in counts)
 
 
 def _stopped(reason: object) -> Stopped:

@@ -47,6 +47,8 @@ class Reply:
     """From asking to the whole reply, the SDK's retries and their waiting included; a cached reply keeps its first."""
     stopped: Stopped
     cached: bool = False
+    lost: int = 0
+    """Attempts before it that came to no answer: the server may have done, and billed, the work each time."""
 
 
 class Sent(NamedTuple):
@@ -55,8 +57,6 @@ class Sent(NamedTuple):
     reply: Reply
     counted: bool
     """Whether the server told its usage; some local servers do not count."""
-    lost: int = 0
-    """Attempts before it that came to no answer: the server may have done, and billed, the work each time."""
 
 
 Result = TypeVar("Result")

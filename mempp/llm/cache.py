@@ -50,7 +50,7 @@ class MemoryReplies:
 
     def put(self, digest: str, identity: Mapping[str, Any], request: Request, reply: Reply) -> None:
         """Keeps a reply."""
-        self._replies[digest] = replace(reply, cached=True)
+        self._replies[digest] = replace(reply, cached=True, lost=0)
 
 
 class ReplyCache:
@@ -110,10 +110,27 @@ class ReplyCache:
         except OSError as error:
             if not self.required:
                 return
-            raise StoreWriteError(
-                f"the cache of replies cannot be written in {str(self.folder)!r}: {error.strerror or error}; free "
-                "space or name another folder, else what is asked now is paid for again"
-            ) from error
+            raise self._failure(error) from error
+
+    def check(self) -> None:
+        """Make the folder, and make sure that a file can be written to it.
+
+        Raises:
+            StoreWriteError: it cannot be written, and that is required.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", suffix=".part"):
+                pass
+        except OSError as error:
+            if self.required:
+                raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> StoreWriteError:
+        return StoreWriteError(
+            f"the cache of replies cannot be written in {str(self.folder)!r}: {error.strerror or error}; free space or "
+            "name another folder, else what is asked now is paid for again"
+        )
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / f"{digest}.json"

@@ -32,6 +32,11 @@ class CachedModel:
         return self._provider.name
 
     @property
+    def attempts(self) -> int:
+        """How often a request is sent at most."""
+        return self._provider.attempts
+
+    @property
     def budget(self) -> Budget:
         """What counts the cost."""
         return self._budget
@@ -44,6 +49,10 @@ class CachedModel:
     def with_cache(self, cache: Replies | None) -> "CachedModel":
         """The same model, client and budget, with its replies kept there."""
         return CachedModel(self._provider, cache=cache, budget=self._budget)
+
+    def kept(self, request: Request) -> Reply | None:
+        """Returns the reply that the cache has for a request, if it has one; nothing is sent."""
+        return None if self._cache is None else self._cache.get(request_digest(self._provider.identity, request))
 
     def ask(self, request: Request) -> Reply:
         """Returns the reply; see `Model.ask` for what it raises.
@@ -132,7 +141,7 @@ class _Bill:
 
     def settle(self, sent: Sent) -> None:
         if (reservation := self._taken()) is not None:
-            self._budget.settle(reservation, sent.reply.usage if sent.counted else None, sent.lost)
+            self._budget.settle(reservation, sent.reply.usage if sent.counted else None, sent.reply.lost)
 
     def unanswered(self, attempts: int) -> None:
         if (reservation := self._taken()) is not None:

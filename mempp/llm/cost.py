@@ -9,8 +9,9 @@ import json
 import math
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mempp.errors import CostLimitError, InputError, quoted
 from mempp.llm.base import Request, Usage
@@ -100,6 +101,8 @@ def parse_price(text: str) -> tuple[str, Price]:
     Raises:
         InputError: it is no such text.
     """
+    if not isinstance(text, str):
+        raise InputError(f"the price (--price) is {quoted(text)}; give text such as 0.15,0.60")
     model, equals, numbers = text.rpartition("=")
     parts = numbers.split(",")
     try:
@@ -123,6 +126,8 @@ class Reservation:
     most: Usage
     """Of one attempt."""
     attempts: int = 1
+    thread: int = field(default_factory=threading.get_ident)
+    """Who set it aside."""
 
     @property
     def cost(self) -> float:
@@ -146,20 +151,26 @@ class Budget:
             prices: Model → price, before `PRICES`; "" holds for every model that is not named (see `parse_price`).
 
         Raises:
-            InputError: `max_cost` is no number of 0 or more.
+            InputError: `max_cost` is no number of 0 or more, or `prices` are none.
         """
         number = isinstance(max_cost, int | float) and not isinstance(max_cost, bool)
         if max_cost is not None and not (number and math.isfinite(max_cost) and max_cost >= 0):
             raise InputError(
                 f"the limit of the cost (max_cost, --max-cost) is {quoted(max_cost)}; give US dollars, 0 or more"
             )
+        if prices is not None and not (
+            isinstance(prices, Mapping)
+            and all(isinstance(name, str) and isinstance(price, Price) for name, price in prices.items())
+        ):
+            raise InputError(f"prices is {quoted(prices)}; give a mapping of the model's name to a mempp.llm.Price")
         self._max_cost = max_cost
         self._prices = dict(prices or {})
         self._changed = threading.Condition()
         self._spent = 0.0
         self._uncertain = 0.0
         self._reserved = 0.0
-        self._out = 0
+        self._out: Counter[int] = Counter()
+        """Thread → how many of its requests are out."""
         self._usage: dict[str, Usage] = {}
         self._unpriced: set[str] = set()
 
@@ -219,11 +230,13 @@ class Budget:
             )
 
     def reserve(self, model: str, request: Request, attempts: int = 1) -> Reservation:
-        """Sets the largest cost of a request aside, for each attempt that the SDK may make. Waits while requests that
-        are out may give some of theirs back.
+        """Sets the largest cost of a request aside, for each attempt that the SDK may make. Waits while requests of
+        other threads that are out may give some of theirs back; a thread that has one out itself (it asks between two
+        pieces of a stream) does not wait, since others may be waiting for it.
 
         Raises:
-            CostLimitError: with nothing else out, the request might still exceed the limit.
+            CostLimitError: with nothing else out, the request might still exceed the limit; or it might now, and this
+                thread has another one out.
             InputError: as `check`.
         """
         self.check(model)
@@ -233,15 +246,17 @@ class Budget:
                 kept = self._spent + self._uncertain
                 if kept + self._reserved + reservation.cost <= self._max_cost:
                     break
-                if not self._out or kept + reservation.cost > self._max_cost:
+                own = self._out[reservation.thread]
+                if own or not self._out.total() or kept + reservation.cost > self._max_cost:
+                    out = f", ${self._reserved:.4f} are set aside for requests that are out" if own else ""
                     raise CostLimitError(
-                        f"the cost limit of ${self._max_cost:.2f} is reached: ${kept:.4f} are spent, and the next "
+                        f"the cost limit of ${self._max_cost:.2f} is reached: ${kept:.4f} are spent{out}, and the next "
                         f"request to {model} may cost ${reservation.cost:.4f} in {attempts} attempt(s); raise the "
                         "limit (max_cost, --max-cost) or allow fewer repeats (max_retries, --retries) to go on"
                     )
                 self._changed.wait()
             self._reserved += reservation.cost
-            self._out += 1
+            self._out[reservation.thread] += 1
         return reservation
 
     def settle(self, reservation: Reservation, usage: Usage | None, lost: int = 0) -> None:
@@ -270,9 +285,11 @@ class Budget:
             self._give_back(reservation)
 
     def _give_back(self, reservation: Reservation) -> None:
-        self._out -= 1
+        self._out[reservation.thread] -= 1
+        if not self._out[reservation.thread]:
+            del self._out[reservation.thread]
         # Sums of floats drift; with nothing out, nothing is reserved.
-        self._reserved = self._reserved - reservation.cost if self._out else 0.0
+        self._reserved = self._reserved - reservation.cost if self._out.total() else 0.0
         self._changed.notify_all()
 
 

@@ -11,7 +11,6 @@ change what is allowed and is none of these is refused, not passed over.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +32,6 @@ _CHECKED = {
     "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum",
 }  # fmt: skip
 _ONLY_TOLD = {"title", "description", "default", "examples", "$schema", "$id", "$comment"}
-_FENCE = re.compile(r"\A\s*```(?:json)?[ \t]*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,8 @@ class Parsed:
 def object_of(reply: Reply, schema: JsonSchema) -> Parsed:
     """Reads the object that a reply holds, and checks it.
 
-    The text may stand in a fence of Markdown (```json); anything else around it is a problem.
+    The text may stand in a fence of Markdown (```json); anything else around it is a problem, and so is a name that an
+    object holds twice: readers do not agree which of the two holds.
 
     Raises:
         InputError: the schema holds a keyword that is not checked here.
@@ -65,9 +64,8 @@ def object_of(reply: Reply, schema: JsonSchema) -> Parsed:
         return Parsed(problem=f"the model declined: {shown}")
     if reply.stopped == "length":
         return Parsed(problem=f"the reply was cut at the most tokens allowed: {shown}")
-    fenced = _FENCE.match(reply.text)
     try:
-        value = json.loads(fenced[1] if fenced else reply.text, parse_constant=_no_constant)
+        value = json.loads(_unfenced(reply.text), parse_constant=_no_constant, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
         return Parsed(problem=f"the reply is no JSON ({error}): {shown}")
     try:
@@ -93,6 +91,24 @@ def check_schema(schema: JsonSchema) -> None:
     parts += [part for key in ("items", "additionalProperties") if isinstance(part := schema.get(key), Mapping)]
     for part in parts:
         check_schema(part)
+
+
+def _unfenced(text: str) -> str:
+    """A text without the fence around it, if there is one."""
+    inner = text.strip()
+    if len(inner) < 6 or not (inner.startswith("```") and inner.endswith("```")):
+        return text
+    language, newline, content = inner[3:-3].partition("\n")
+    return content if newline and language.strip().lower() in ("", "json") else text
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for name, one in pairs:
+        if name in value:
+            raise ValueError(f"it names {quoted(name)} twice")
+        value[name] = one
+    return value
 
 
 def _no_constant(name: str) -> None:

@@ -10,13 +10,14 @@ from mempp import remote
 from mempp.errors import ModelError
 from mempp.llm.base import Pieces, Reply, Request, Stopped, Usage
 from mempp.llm.failures import without_keys
-from mempp.llm.served import PLACEHOLDER_KEY, Served, count
+from mempp.llm.head_limit import with_head_limit
+from mempp.llm.served import PLACEHOLDER_KEY, Served, count, counted
 
 _KEY = "OPENAI_API_KEY"
 
 # Some local servers leave a model's thinking in front of its reply.
 _THINKING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
-_THINKING_TAG = "<think>"
+_THINKING_TAG, _THINKING_END = "<think>", "</think>"
 
 _Structure = Literal["json_schema", "json_object", "none"]
 _STRUCTURES: tuple[_Structure, ...] = get_args(_Structure)
@@ -60,7 +61,7 @@ class OpenAIChat(Served[_Form]):
                 base_url=self._base_url,
                 max_retries=max_retries,
                 timeout=self._timeout,
-                http_client=remote.http_client(self._sdk, self._timeout),
+                http_client=with_head_limit(remote.http_client(self._sdk, self._timeout), self._timeout),
             )
         except self._sdk.OpenAIError as error:
             failure = without_keys(str(error), self.keys)
@@ -105,14 +106,14 @@ class OpenAIChat(Served[_Form]):
             choice = answer.choices[0]
             message = choice.message
             text, refusal = message.content, getattr(message, "refusal", None)
-        except (AttributeError, IndexError, TypeError):
+        except (AttributeError, IndexError, KeyError, TypeError):
             raise self._unusable("it holds no message") from None
         stopped = _stopped(choice.finish_reason, refusal)
         if stopped == "refusal":
             text = refusal or text
-        billed = getattr(answer, "usage", None)
+        usage = _usage(getattr(answer, "usage", None))
         said = _THINKING.sub("", text) if isinstance(text, str) else ""
-        return Reply(text=said, usage=_usage(billed), seconds=seconds, stopped=stopped), billed is not None
+        return Reply(text=said, usage=usage or Usage(), seconds=seconds, stopped=stopped), usage is not None
 
     def _pieces(self, events: Iterator[Any]) -> Pieces[tuple[str, Stopped | None, Usage | None]]:
         text, refusal, reason, billed = "", "", None, None
@@ -126,7 +127,7 @@ class OpenAIChat(Served[_Form]):
                 delta = getattr(choice, "delta", None)
                 written, declined = getattr(delta, "content", None), getattr(delta, "refusal", None)
                 reason = getattr(choice, "finish_reason", None) or reason
-            except (TypeError, KeyError):
+            except (TypeError, KeyError, IndexError, AttributeError):
                 raise self._unusable("an event of it holds no choice") from None
             refusal += declined if isinstance(declined, str) else ""
             piece = thinking.after(written) if isinstance(written, str) else ""
@@ -140,7 +141,7 @@ class OpenAIChat(Served[_Form]):
         stopped = None if reason is None else _stopped(reason, refusal)
         if stopped == "refusal":
             text = refusal or text
-        return text, stopped, None if billed is None else _usage(billed)
+        return text, stopped, _usage(billed)
 
 
 class _WithoutThinking:
@@ -148,13 +149,17 @@ class _WithoutThinking:
 
     def __init__(self) -> None:
         self._held: str | None = ""
+        self._thinking = False
 
     def after(self, piece: str) -> str:
         """What can be told after one more piece."""
         if self._held is None:
             return piece
         self._held += piece
+        if self._thinking and _THINKING_END not in self._held:
+            return ""
         start = self._held.lstrip()
+        self._thinking = start.startswith(_THINKING_TAG)
         if _THINKING_TAG.startswith(start) or (start.startswith(_THINKING_TAG) and not _done_thinking(self._held)):
             return ""
         return self.rest()
@@ -177,8 +182,8 @@ def _stopped(reason: object, refusal: object) -> Stopped:
     return "length" if reason == "length" else "end"
 
 
-def _usage(billed: object) -> Usage:
-    return Usage(count(billed, "prompt_tokens"), count(billed, "completion_tokens"))
+def _usage(billed: object) -> Usage | None:
+    return counted(count(billed, "prompt_tokens"), count(billed, "completion_tokens"))
 
 
 def _parameters(model: str, request: Request, form: _Form, stream: bool) -> dict[str, Any]:

@@ -6,20 +6,23 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from mempp import remote
-from mempp.errors import ModelError, ModelRequestError
+from mempp.errors import InputError, ModelError, ModelRequestError
 from mempp.llm.base import Pieces, Reply, Request, Sent, Stopped, Usage
 from mempp.llm.failures import UnansweredError, checked_base_url, status_failure, without_keys
+from mempp.llm.keys import KeyFilter, keys_of
 
 PLACEHOLDER_KEY = "none"
 """What is sent for a key to a server that is named and needs none; the SDKs insist on one."""
 OWN_SERVER = "or name a server of your own with the base URL (base_url, --base-url)"
+
+_MOST_TOKENS = 10**12
 
 Form = TypeVar("Form")
 """What a server takes. Each step that a refusal teaches goes one way, so that asking comes to an end."""
@@ -66,6 +69,11 @@ class Served(ABC, Generic[Form]):
                 f"{self.name} needs the {self.provider} package ({error}); run: pip install {self.provider} (the extra "
                 f"mempp[{self.provider}])"
             ) from error
+        if any(key in (self._base_url or "") for key in keys_of(self.keys)):
+            raise InputError(
+                "the base URL (base_url, --base-url) holds the key, and is written into results and the folder of the "
+                f"replies; give an address without it (the key is read from {self.keys[0]})"
+            )
         for key in self.keys:
             if fault := remote.key_fault(os.environ.get(key)):
                 raise ModelError(f"{self.name}: {key} {fault}")
@@ -100,8 +108,8 @@ class Served(ABC, Generic[Form]):
         started = time.perf_counter()
         answer, lost = self._opened(request, stream=False)
         with _after(lost):
-            reply, counted = self._reply(answer, time.perf_counter() - started)
-        return Sent(reply, counted, lost)
+            reply, counted = self._read(answer, time.perf_counter() - started)
+        return Sent(replace(reply, lost=lost), counted)
 
     def stream(self, request: Request) -> Pieces[Sent]:
         """Asks as `send` does, yields the text as it comes, and returns the same."""
@@ -113,14 +121,14 @@ class Served(ABC, Generic[Form]):
                 first = next(watched, None)
                 if first is None:
                     raise self._unusable("it holds no event of a stream")
-                text, stopped, usage = yield from self._pieces(chain([first], watched))
+                text, stopped, usage = yield from self._told(chain([first], watched))
             finally:
                 events.close()
             if stopped is None:
                 raise self._broken_off("it ended before the model was done")
         seconds = time.perf_counter() - started
-        reply = Reply(text=text, usage=usage or Usage(), seconds=seconds, stopped=stopped)
-        return Sent(reply, usage is not None, lost)
+        reply = Reply(text=text, usage=usage or Usage(), seconds=seconds, stopped=stopped, lost=lost)
+        return Sent(reply, usage is not None)
 
     # -- what each SDK does in its own way --------------------------------------------------------------------------
 
@@ -205,6 +213,41 @@ class Served(ABC, Generic[Form]):
             failure = self._unusable(f"{type(error).__name__}: {self._hidden(error)}", attempts.open)
         raise failure
 
+    def _read(self, answer: Any, seconds: float) -> tuple[Reply, bool]:
+        """What an answer says, whatever it is, without a key that the server may have said back."""
+        problem: Exception
+        try:
+            reply, counted = self._reply(answer, seconds)
+        except (MemoryError, ModelError):
+            raise
+        except Exception as error:  # the SDK does not check what a server sends
+            problem = error
+        else:
+            return replace(reply, text=KeyFilter(self.keys).whole(reply.text)), counted
+        raise self._unusable(f"{type(problem).__name__}: {self._hidden(problem)}")
+
+    def _told(self, events: Iterator[Any]) -> Pieces[tuple[str, Stopped | None, Usage | None]]:
+        """The same of a stream."""
+        filtered, problem = KeyFilter(self.keys), None
+        pieces = self._pieces(events)
+        with closing(pieces):
+            while problem is None:
+                try:
+                    piece = next(pieces)
+                except StopIteration as end:
+                    text, stopped, usage = end.value
+                    if rest := filtered.rest():
+                        yield rest
+                    return KeyFilter(self.keys).whole(text), stopped, usage
+                except (MemoryError, ModelError):
+                    raise
+                except Exception as error:
+                    problem = error
+                else:
+                    if told := filtered.after(piece):
+                        yield told
+        raise self._unusable(f"{type(problem).__name__}: {self._hidden(problem)}")
+
     def _watched(self, events: Iterator[Any]) -> Iterator[Any]:
         """The events of a stream; a fault in the middle of it is told like any other."""
         while True:
@@ -271,7 +314,13 @@ def _sendable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def count(usage: object, name: str) -> int:
-    """A number of tokens in what a server says it counted; 0 where it says none."""
+def count(usage: object, name: str) -> int | None:
+    """A number of tokens in what a server says it counted; None where it says none, or none that can be."""
     value = getattr(usage, name, None)
-    return value if isinstance(value, int) and value >= 0 else 0
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if usable else None
+
+
+def counted(read: int | None, written: int | None) -> Usage | None:
+    """What a server counted; None where it did not: a number is missing, or both are 0, as some say that do not."""
+    return None if read is None or written is None or not (read or written) else Usage(read, written)

@@ -1,10 +1,10 @@
 """Answer a question from the record, in words, with its sources: evidence → model → citations that are checked."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from mempp.dates import from_microseconds, to_microseconds
 from mempp.errors import InputError, ModelReplyError, quoted
@@ -12,7 +12,7 @@ from mempp.evidence import Evidence
 from mempp.llm import Model, Reply, Request, Usage, streamed
 from mempp.operators.citations import CitationReader
 from mempp.operators.graph_search import GraphEvidence, GraphOptions, Triple, graph_evidence
-from mempp.operators.models import cost_of, model_for
+from mempp.operators.models import ask_model, checked_reply, cost_of, model_for
 from mempp.operators.prompts import NOT_ON_RECORD, ask_prompt, ask_system, day_or_moment
 from mempp.recall import Bounds, is_auto
 from mempp.records import Record
@@ -26,7 +26,8 @@ DEFAULT_MAX_TOKENS = 4096
 LEAST_CHARS = 4000
 """Below this much evidence a single record may not fit into its tag, and what stands in no tag could speak for us."""
 
-_ABSTAINS = re.compile(rf"[\W_]*{re.escape(NOT_ON_RECORD.rstrip('.'))}\b", re.IGNORECASE)
+_ABSTAINS = re.compile(rf"[\W_]*{re.escape(NOT_ON_RECORD.rstrip('.'))}[ *_]*(?:[.:;,!?(\[…–—\n-]|\Z)", re.IGNORECASE)
+"""The words and then an end: "Not on record before March, …" is an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Answer:
     the documents of triples."""
     unknown_citations: tuple[int, ...]
     """Numbers that the model cited and that are no row of the evidence; they were dropped from the text."""
+    unchecked_citations: tuple[str, ...]
+    """What looks like a citation and is none that could be read, such as "[Zeile 17]"; it stands in the text."""
     speaks_for: str
     """The date that the answer speaks for, in words: "the record as of 2024-06-01", "everything on record up to …"."""
     as_of: datetime | None
@@ -120,6 +123,7 @@ def ask(
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number from {least:,}, got {quoted(value)}")
     asked = model_for(memory, model, replies_required=False)
+    bounds = cast(Bounds, {name: list(one) if isinstance(one, Iterator) else one for name, one in bounds.items()})
     common: dict[str, Any] = {"max_chars": max_chars, "style": "tagged", "k": k, "settings": settings, **bounds}
     evidence: Evidence
     if graph is False:
@@ -131,7 +135,8 @@ def ask(
     if not evidence.hits and not triples:
         if on_text is not None:
             on_text(NOT_ON_RECORD)
-        return _answer(NOT_ON_RECORD, CitationReader(()), bound.speaks_for(memory), bound, evidence, asked, reply=None)
+        speaks_for = bound.speaks_for(memory, bounds)
+        return _answer(NOT_ON_RECORD, CitationReader(()), speaks_for, bound, evidence, asked)
     prompt = ask_prompt(question, str(evidence), as_of=bound.told, known_at=bound.known_at, asked_at=bound.asked_at)
     request = Request(system=ask_system(triples=bool(triples)), prompt=prompt, max_tokens=max_tokens)
     reader = CitationReader((*evidence.row_ids, *(triple.row_id for triple in triples)))
@@ -152,15 +157,16 @@ def ask(
         raise ModelReplyError(
             f"{asked.name} said nothing but {quoted(reply.text)}, which are no rows that it was given"
         )
-    return _answer("".join(parts), reader, bound.speaks_for(memory), bound, evidence, asked, reply=reply)
+    speaks_for = bound.speaks_for(memory, bounds)
+    return _answer("".join(parts), reader, speaks_for, bound, evidence, asked, request=request, reply=reply)
 
 
 def _reply(model: Model, request: Request, on_text: Callable[[str], object] | None) -> Reply:
     if on_text is None:
-        return model.ask(request)
+        return ask_model(model, request)
     if hasattr(model, "stream"):
-        return streamed(model.stream(request), on_text)
-    reply = model.ask(request)  # an object of the caller's that does not stream
+        return checked_reply(model, streamed(model.stream(request), on_text))
+    reply = ask_model(model, request)  # an object of the caller's that does not stream
     on_text(reply.text)
     return reply
 
@@ -201,19 +207,35 @@ class _Bound:
     def told(self) -> str | None:
         return _shown(self.as_of)
 
-    def speaks_for(self, memory: "Memory") -> str:
+    def speaks_for(self, memory: "Memory", bounds: Bounds) -> str:
         """What an answer with these bounds speaks for, in words."""
         if self.as_of is not None:
             told = f"the record as of {self.told}"
             return told if self.known_at is None else f"{told}, as it was stored by {self.known_at}"
         if self.known_at is not None:
             return f"everything that was stored by {self.known_at}"
-        last = memory.stats().last_date
-        return "everything on record" + (", none of it dated" if last is None else f" up to {day_or_moment(last)}")
+        return "everything on record" + _up_to(memory, bounds)
 
 
-def _moment(value: Any, name: str) -> datetime | None:
-    return None if value is None else from_microseconds(to_microseconds(value, name, bare_date="end"))
+def _up_to(memory: "Memory", bounds: Bounds) -> str:
+    """The latest event date of the rows in scope of a question without as-of date, in words; nothing where no row is in
+    scope, so that none is told of that the question may not see."""
+    last = memory.stats().last_date
+    if last is None:
+        return ", none of it dated"
+    since = _moment(bounds.get("since"), "since", bare_date="start")
+    records: list[Record] = []
+    # Mostly the last of all rows is in scope; else all in scope are looked at.
+    for first in (last if since is None else max(last, since), since):
+        records = memory.records(**cast(Bounds, {**bounds, "as_of": None, "since": first}))
+        dates = [one.occurred_at for one in records if one.occurred_at is not None]
+        if dates:
+            return f" up to {day_or_moment(max(dates))}"
+    return ", none of it dated" if records else ""
+
+
+def _moment(value: Any, name: str, *, bare_date: Literal["start", "end"] = "end") -> datetime | None:
+    return None if value is None else from_microseconds(to_microseconds(value, name, bare_date=bare_date))
 
 
 def _shown(moment: datetime | None) -> str | None:
@@ -228,15 +250,17 @@ def _answer(
     evidence: Evidence,
     model: Model,
     *,
-    reply: Reply | None,
+    request: Request | None = None,
+    reply: Reply | None = None,
 ) -> Answer:
     named = evidence if isinstance(evidence, GraphEvidence) else None
-    costs = [cost_of(model, reply), *([named.cost] if named else [])]
+    costs = [cost_of(model, reply, request), *([named.cost] if named else [])]
     return Answer(
         text=text,
         on_record=reply is not None and _ABSTAINS.match(text) is None,
         citations=reader.citations,
         unknown_citations=reader.unknown,
+        unchecked_citations=reader.unchecked,
         speaks_for=speaks_for,
         as_of=bound.as_of,
         evidence=evidence,

@@ -3,6 +3,9 @@
 Jobs are begun in order and come out in order, whatever order their replies arrive in. A limit is kept by what a job
 may take at most: job i is begun when what the jobs before it took, and what i may take, stays within. While some of
 those are still out, each counts with its most; so which jobs are begun depends on no timing.
+
+The first job that does not fit is begun by itself where replies are kept: those cost nothing, and each request that is
+sent has to fit. So a run goes on through what was paid for before, and a limit of one call brings it one call further.
 """
 
 import queue
@@ -10,11 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from mempp.errors import CostLimitError, InputError, MemppError, ModelError, ModelReplyError, ModelRequestError, quoted
+from mempp.errors import CostLimitError, InputError, MemppError, ModelReplyError, ModelRequestError, quoted
 from mempp.llm import Budget, CachedModel, Model, Reply, Request, UnansweredError, Usage
+from mempp.operators.models import ask_model
 
 Value = TypeVar("Value")
 
@@ -50,7 +54,7 @@ class Account:
     usage: Usage = field(default_factory=Usage)
     """Tokens of the replies that were asked for."""
     cost: float = 0.0
-    """US dollars of these by list prices, requests included that were never answered and may have been billed."""
+    """US dollars of these by list prices, and the most that each attempt may have cost that was never answered."""
 
     def add(self, other: "Account") -> None:
         """Count another's too."""
@@ -67,6 +71,10 @@ class Done(Generic[Value]):
     value: Value | None = None
     error: ModelRequestError | ModelReplyError | None = None
     """ModelRequestError: the request failed, and may succeed another time. ModelReplyError: the reply is of no use."""
+
+
+class _WithinLimits(Job[Value]):
+    """A job each of whose requests has to fit, because all of them together may not; nothing else is out."""
 
 
 class Batch:
@@ -86,7 +94,8 @@ class Batch:
             model: the model; it is asked by several threads.
             concurrency: how many jobs are out at a time.
             max_calls: requests that may be sent; replies that are there already do not count.
-            max_cost: US dollars that may be spent, by list prices.
+            max_cost: US dollars that may be spent, by list prices. Each request counts as often as the SDK may send it
+                until its reply came: a server may bill every attempt.
 
         Raises:
             InputError: an argument is not usable, or the cost is limited and no price of the model is known.
@@ -95,8 +104,10 @@ class Batch:
         self._concurrency = whole(concurrency, "concurrency", least=1)
         self._max_calls = None if max_calls is None else whole(max_calls, "max_calls")
         self._max_cost = None if max_cost is None else _dollars(max_cost)
-        budget = model.budget if isinstance(model, CachedModel) else Budget()
-        self._price = budget.price(model.name)
+        ours = model if isinstance(model, CachedModel) else None
+        self._price = (Budget() if ours is None else ours.budget).price(model.name)
+        self._attempts = 1 if ours is None else ours.attempts
+        self._keeping = ours if ours is not None and ours.cache is not None else None
         if self._max_cost is not None and self._price is None:
             raise InputError(
                 f"no price is known for {model.name}, so max_cost cannot be kept; use max_calls, or give one: "
@@ -137,7 +148,9 @@ class Batch:
                     upcoming = next(source, None)
                 if given in finished:
                     outcome = finished.pop(given)
-                    if isinstance(outcome, CostLimitError):  # of the caller's own model
+                    if isinstance(outcome, CostLimitError):
+                        # What is out is paid for; it is waited for as it would have been without the limit.
+                        self._count(crew.stop(None, len(out)))
                         self.stopped = str(outcome)
                         return
                     if isinstance(outcome, BaseException):
@@ -149,68 +162,86 @@ class Batch:
                     del out[number]
                     self.account.add(account)
                     finished[number] = outcome
+                elif upcoming is not None and self._keeping is not None:
+                    out[begun] = upcoming
+                    crew.put(begun, _WithinLimits(upcoming.work, upcoming.most))
+                    begun += 1
+                    upcoming = next(source, None)
                 else:
                     break
             if upcoming is not None:
-                self.stopped = self._limit(upcoming)
+                self.stopped = self._limit(upcoming.most, self.account)
         except MemppError:
-            for _, _, account in crew.stop(_GRACE, len(out)):
-                self.account.add(account)
+            self._count(crew.stop(_GRACE, len(out)))
             raise
         finally:
             crew.stop(0, 0)
 
+    def _count(self, finished: "Iterable[tuple[int, object, Account]]") -> None:
+        for _, _, account in finished:
+            self.account.add(account)
+
     def _may_begin(self, job: Job[Any], out: Mapping[int, Job[Any]], *, ahead: int) -> bool:
         if len(out) >= self._concurrency or ahead >= self._concurrency * _AHEAD:
             return False
-        jobs = [job, *out.values()]
-        calls = self.account.asked + sum(len(one.most) for one in jobs)
-        if self._max_calls is not None and calls > self._max_calls:
+        return self._fits([request for one in (job, *out.values()) for request in one.most], self.account)
+
+    def _fits(self, requests: Sequence[Request], account: Account) -> bool:
+        """Whether both limits allow these requests too."""
+        if self._max_calls is not None and account.asked + len(requests) > self._max_calls:
             return False
-        return self._max_cost is None or self.account.cost + sum(map(self._most_of, jobs)) <= self._max_cost
+        return self._max_cost is None or account.cost + sum(map(self._most, requests)) <= self._max_cost
 
-    def _limit(self, job: Job[Any]) -> str:
-        """Which limit a job would not keep."""
-        account = self.account
-        if self._max_calls is not None and account.asked + len(job.most) > self._max_calls:
-            calls = f"{len(job.most)} {'call' if len(job.most) == 1 else 'calls'}"
+    def _limit(self, requests: Sequence[Request], account: Account) -> str:
+        """Which limit these requests would not keep."""
+        if self._max_calls is not None and account.asked + len(requests) > self._max_calls:
+            calls = f"{len(requests)} {'call' if len(requests) == 1 else 'calls'}"
             return f"max_calls={self._max_calls}: {account.asked} were made, and the next may take {calls}"
-        return (
-            f"max_cost={self._max_cost}: ${account.cost:.4f} are spent, and the next may take ${self._most_of(job):.4f}"
-        )
-
-    def _most_of(self, job: Job[Any]) -> float:
-        """US dollars that a job costs at most."""
-        return sum(self._most(request) for request in job.most)
+        most = sum(map(self._most, requests))
+        often = f", in {self._attempts} attempts at each call (max_retries, --retries)," if self._attempts > 1 else ""
+        return f"max_cost={self._max_cost}: ${account.cost:.4f} are spent, and the next may take{often} ${most:.4f}"
 
     def _most(self, request: Request) -> float:
+        """US dollars that a request costs at most, sent as often as it may be."""
+        return self._most_of_one(request) * self._attempts
+
+    def _most_of_one(self, request: Request) -> float:
         return 0.0 if self._price is None else self._price.of(Budget().reserve(self._model.name, request).most)
 
     def _work(self, job: Job[Value]) -> tuple["Done[Value] | BaseException", Account]:
         account = Account()
+
+        def ask(request: Request) -> Reply:
+            if isinstance(job, _WithinLimits):
+                self._check_limits(request, account)
+            return self._ask(request, account)
+
         try:
-            return Done(job.work(lambda request: self._ask(request, account))), account
+            return Done(job.work(ask)), account
         except (ModelRequestError, ModelReplyError) as error:
             return Done(error=error), account
         except BaseException as error:  # raised by `run`, in its turn
             return error, account
 
+    def _check_limits(self, request: Request, of_job: Account) -> None:
+        """Raise CostLimitError where a request is to be sent and does not fit."""
+        account = replace(self.account)
+        account.add(of_job)
+        if not self._fits([request], account) and (self._keeping is None or self._keeping.kept(request) is None):
+            raise CostLimitError(self._limit([request], account))
+
     def _ask(self, request: Request, account: Account) -> Reply:
         try:
-            reply = self._model.ask(request)
-            if not isinstance(reply, Reply):
-                raise TypeError(f"it gave {quoted(reply)}, no mempp.llm.Reply")
+            reply = ask_model(self._model, request)
         except CostLimitError:
             raise
         except UnansweredError as error:
             account.asked += 1
-            account.cost += self._most(request) * error.attempts
+            account.cost += self._most_of_one(request) * error.attempts
             raise
         except MemppError:
             account.asked += 1
             raise
-        except Exception as error:  # a model may be the caller's own
-            raise ModelError(f"the model {quoted(self._model.name)} failed: {type(error).__name__}: {error}") from error
         if reply.cached:
             account.cached += 1
         else:
@@ -218,7 +249,8 @@ class Batch:
             account.usage += reply.usage
             # A server that does not count may have written as much as it was allowed to.
             counted = self._price is not None and reply.usage != Usage()
-            account.cost += self._price.of(reply.usage) if self._price and counted else self._most(request)
+            account.cost += self._price.of(reply.usage) if self._price and counted else self._most_of_one(request)
+            account.cost += self._most_of_one(request) * reply.lost
         return reply
 
 
@@ -244,16 +276,17 @@ class _Crew(Generic[Value]):
         """The next job that is finished; waits for it."""
         return self._finished.get()
 
-    def stop(self, seconds: float, unfinished: int) -> list[tuple[int, Done[Value] | BaseException, Account]]:
-        """Begin nothing further; wait so long for what is under way, and give what was finished."""
+    def stop(self, seconds: float | None, unfinished: int) -> list[tuple[int, Done[Value] | BaseException, Account]]:
+        """Begin nothing further; wait so long (None: to the end) for what is under way, and give what was finished."""
         self._stopped.set()
         for _ in range(self._threads):
             self._jobs.put(None)
         taken: list[tuple[int, Done[Value] | BaseException, Account]] = []
-        until = time.monotonic() + seconds
+        until = None if seconds is None else time.monotonic() + seconds
         with suppress(queue.Empty):
             while len(taken) < unfinished:
-                taken.append(self._finished.get(timeout=max(0.0, until - time.monotonic())))
+                left = None if until is None else max(0.0, until - time.monotonic())
+                taken.append(self._finished.get(timeout=left))
         return taken
 
     def _serve(self) -> None:

@@ -133,6 +133,8 @@ def _dry_run(memory: "Memory", model: str | None, threshold: float) -> Consolida
 def _name(model: str | Model | None) -> str | None:
     """The name of a model that need not be there: a dry run asks nothing."""
     named = os.environ.get("MEMPP_MODEL", "").strip() or None if model is None else model
+    if named is not None and not isinstance(named, str) and not isinstance(getattr(named, "name", None), str):
+        raise InputError(f"model is {quoted(named)}; give a name such as openai:gpt-4o-mini, or an object with a name")
     return ":".join(provider_of(named)) if isinstance(named, str) else None if named is None else named.name
 
 
@@ -146,7 +148,7 @@ def _run_to_go_on_with(memory: "Memory", terms: Terms, run_id: str | None) -> Ru
     runs = runs_of(memory)
     if run_id is None:
         return next((run for run in reversed(runs.values()) if run.unfinished and run.terms == terms), None)
-    run = runs.get(run_id)
+    run = runs.get(run_id) if isinstance(run_id, str) else None
     if run is None:
         raise no_such_run(run_id, runs)
     if not run.unfinished:

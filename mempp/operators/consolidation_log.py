@@ -43,6 +43,8 @@ class Decided:
     label: Label
     row: int | None
     """conflict: the row that superseded the others; restatement: the row that stands for all of them."""
+    sequence: int
+    """Of the annotation that tells it; the state entries of the group come before it in the same commit."""
 
 
 @dataclass(slots=True)
@@ -137,7 +139,7 @@ def _read(annotation: Annotation, runs: dict[str, Run]) -> None:
     if "plan" in payload:
         run.plan = tuple(tuple(rows) for rows in payload["plan"])
     elif "label" in payload:
-        run.decided.append(Decided(tuple(payload["rows"]), payload["label"], payload["row"]))
+        run.decided.append(Decided(tuple(payload["rows"]), payload["label"], payload["row"], annotation.sequence))
     elif "finished" in payload:
         run.finished = True
     elif "undone" in payload:

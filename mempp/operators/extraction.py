@@ -137,7 +137,8 @@ def extract(
         ModelError: no request can succeed. What was done before stands, and the next call goes on from there.
     """
     markers = _Markers(memory, extraction, again=again)
-    chosen = memory.records(rows=_there(memory, rows))
+    # An archived document is in scope where what stands for it is not among the rows; it takes no part all the same.
+    chosen = [one for one in memory.records(rows=_there(memory, rows)) if one.state.into is None]
     records = [record for record in chosen if not markers.done(record.row_id)]
     written = empty = items = dropped = 0
     undone: list[Undone] = []

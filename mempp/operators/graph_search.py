@@ -24,10 +24,10 @@ import mempp
 from mempp.dates import show
 from mempp.errors import InputError, quoted
 from mempp.evidence import Evidence, pack, superseded, unused_tag
-from mempp.llm import Model, Reply, Usage
+from mempp.llm import Model, Reply, Request, Usage
 from mempp.operators import graph_prompts as prompts
 from mempp.operators.batch import whole
-from mempp.operators.models import cost_of, model_for
+from mempp.operators.models import ask_model, cost_of, model_for
 from mempp.operators.triples import Edge, Graph, graph_of, key_of
 from mempp.recall import Bounds, is_auto, question_text
 from mempp.records import Record
@@ -149,9 +149,11 @@ def graph_evidence(
     known = graph_of(memory)
     named: list[str] = []
     found: list[Triple] = []
+    request: Request | None = None
     reply: Reply | None = None
     if options.max_triples and len(known) and (hits or memory.records(**cast(Bounds, given))):
-        reply = asked.ask(prompts.question_request(question_text(question)))
+        request = prompts.question_request(question_text(question))
+        reply = ask_model(asked, request)
         named = prompts.entities_of(reply)
         found = search(memory, known, named, options, given)
     render = _Section([hit.record.text for hit in hits], style, show_supersession)
@@ -168,7 +170,7 @@ def graph_evidence(
         known_entities=tuple(name for name in named if key_of(name) in known),
         model=asked.name,
         usage=Usage() if reply is None else reply.usage,
-        cost=cost_of(asked, reply),
+        cost=cost_of(asked, reply, request),
         asked=reply is not None,
         cached=reply is not None and reply.cached,
     )
@@ -237,14 +239,27 @@ def _order(edge: Edge, record: Record, asked: Collection[str]) -> tuple[int, flo
 def _in_scope(memory: "Memory", rows: Set[int], bounds: Mapping[str, Any]) -> dict[int, Record]:
     """The records among these rows that a question may see."""
     permitted = bounds.get("rows")
-    wanted: Any = rows
+    looked_at = _with_what_stands_for_them(memory, rows, bounds.get("known_at"))
+    wanted: Any = looked_at
     if callable(permitted):
-        wanted = lambda record: record.row_id in rows and permitted(record)  # noqa: E731 - a predicate
+        wanted = lambda record: record.row_id in looked_at and permitted(record)  # noqa: E731 - a predicate
     elif permitted is not None:
-        wanted = rows & {int(row) for row in permitted}
+        wanted = looked_at & {int(row) for row in permitted}
     if not rows or (not callable(wanted) and not wanted):
         return {}
-    return {record.row_id: record for record in memory.records(**cast(Bounds, {**bounds, "rows": wanted}))}
+    records = memory.records(**cast(Bounds, {**bounds, "rows": wanted}))
+    return {record.row_id: record for record in records if record.row_id in rows}
+
+
+def _with_what_stands_for_them(memory: "Memory", rows: Set[int], known_at: Any) -> Set[int]:
+    """The rows, and those that they were archived into, then known: an archived row is in scope where what stands for
+    it is not, so whether it is cannot be seen from the row alone."""
+    found, layer = set(rows), set(rows)
+    while layer:
+        records = memory.records(rows=layer, known_at=known_at)
+        layer = {record.state.into for record in records if record.state.into is not None} - found
+        found |= layer
+    return found
 
 
 class _Section:

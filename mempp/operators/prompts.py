@@ -22,8 +22,8 @@ The answer
 - Use nothing but the records. Do not add what you know from elsewhere, and do not guess.
 - Things change, and each change is a new record. What holds is what the latest relevant record says, by its date; an \
 earlier one tells what held before. Where records contradict each other, say so, and who said what and when.
-- After each statement, cite the rows that it rests on, by the number in the attribute `row`, in this form: [row 17] \
-or [row 17, row 23]. Cite only rows that you were given. Do not cite the attribute `number`.
+- After each statement, cite the rows that it rests on, by the number in the attribute `row`, in this form, whatever \
+the language: [row 17] or [row 17, row 23]. Cite only rows that you were given. Do not cite the attribute `number`.
 - If the records do not give the answer, begin with exactly "{NOT_ON_RECORD}", whatever the language, and at most add \
 one sentence on what is missing.
 - Be brief. Write in the language of the question."""

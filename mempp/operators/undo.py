@@ -1,5 +1,6 @@
 """A consolidation run is taken back as a unit, in one commit; nothing is deleted."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from mempp.operators.consolidation_log import KIND, Decided, Run, mark_payload, 
 from mempp.records import State
 
 if TYPE_CHECKING:
-    from mempp import Draft, Memory
+    from mempp import Change, Draft, Memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,12 @@ class UndoReport:
 def undo(memory: "Memory", run_id: str) -> UndoReport:
     """Take a consolidation run back: what it superseded or archived is current again, what it merged is archived.
 
-    Rows whose state was changed by others since are left; so is a group whose merged row was retracted, since undoing
-    must not bring to light what somebody took out. What superseded a merged row since supersedes the rows that it stood
-    for. What a later run made of a merged row stays; undo that run too if it is not wanted. A run that was undone
-    changes nothing when it is undone again, and what it had found distinct is asked about again by the next run.
+    Rows whose state was changed by others since are left, also where it was given back the state that the run had given
+    it; and with a row that others archived into a merged row, the merged row is left, for it stands for that row now.
+    A group whose merged row was retracted is left, since undoing must not bring to light what somebody took out. What
+    superseded a merged row since supersedes the rows that it stood for. What a later run made of a merged row stays;
+    undo that run too if it is not wanted. A run that was undone changes nothing when it is undone again; it is not gone
+    on with, and what it had found distinct is asked about again by the next run.
 
     Raises:
         InputError: there is no such run.
@@ -48,7 +51,8 @@ def undo(memory: "Memory", run_id: str) -> UndoReport:
         run = runs.get(run_id) if isinstance(run_id, str) else None
         if run is None:
             raise no_such_run(run_id, runs)
-        reports.append(_undone(memory, draft, run) if run.decided else UndoReport(run_id=run_id))
+        to_do = run.decided or run.unfinished
+        reports.append(_undone(memory, draft, run) if to_do else UndoReport(run_id=run_id))
 
     memory.commit(build)
     return reports[-1]
@@ -57,6 +61,7 @@ def undo(memory: "Memory", run_id: str) -> UndoReport:
 def _undone(memory: "Memory", draft: "Draft", run: Run) -> UndoReport:
     merged = run.merged_rows
     superseded_here = {(row, one.row) for one in run.decided if one.label == "conflict" for row in one.rows}
+    last = _LastChanges.of(memory)
     reinstated: list[int] = []
     archived: list[int] = []
     left: list[int] = []
@@ -66,12 +71,15 @@ def _undone(memory: "Memory", draft: "Draft", run: Run) -> UndoReport:
         if any(memory.get(row).state.status == "retracted" for row in taken_for):
             left += [*one.rows, taken_for[0]]
             continue
-        archived += taken_for[:1]
+        for row in taken_for[:1]:
+            others_in_it = last.archived_by_others(one)
+            left += [*others_in_it, row] if others_in_it else []
+            archived += [] if others_in_it or memory.get(row).state == State(status="archived") else [row]
         for row in one.rows if one.label != "distinct" else ():
             state = memory.get(row).state
             if row in merged or row == one.row or state.status == "active":
                 continue  # archived with its own group, or never changed, or reinstated since
-            if not _is_from(one, state):
+            if not (_is_from(one, state) and last.is_from(one, row)):
                 left.append(row)
                 continue
             reinstated.append(row)
@@ -93,6 +101,36 @@ def _undone(memory: "Memory", draft: "Draft", run: Run) -> UndoReport:
         archived=tuple(archived),
         left=tuple(dict.fromkeys(left)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _LastChanges:
+    """The last entry that superseded each row, and the last that archived it, reinstated since or not."""
+
+    superseded: "Mapping[int, Change]"
+    archived: "Mapping[int, Change]"
+    into: "Mapping[int, Sequence[Change]]"
+    """Row → the entries of the rows that are archived into it now."""
+
+    @classmethod
+    def of(cls, memory: "Memory") -> "_LastChanges":
+        changes = memory.changes().states
+        archived = {change.row_id: change for change in changes if change.kind == "archive"}
+        into: dict[int, list[Change]] = {}
+        for change in archived.values():
+            if change.related is not None and memory.get(change.row_id).state.into == change.related:
+                into.setdefault(change.related, []).append(change)
+        return cls({change.row_id: change for change in changes if change.kind == "supersede"}, archived, into)
+
+    def is_from(self, one: Decided, row: int) -> bool:
+        """Whether the state that the run gave a row is of its own entry, and not of a later one that says the same."""
+        change = (self.superseded if one.label == "conflict" else self.archived).get(row)
+        return change is not None and change.sequence < one.sequence
+
+    def archived_by_others(self, one: Decided) -> list[int]:
+        """The rows that others archived into the merged row of a group since, and that still are."""
+        into = () if one.row is None else self.into.get(one.row, ())
+        return [change.row_id for change in into if change.sequence > one.sequence]
 
 
 def _line(memory: "Memory", row: int) -> list[int]:

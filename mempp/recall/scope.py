@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mempp.dates import DateLike, from_microseconds, to_microseconds
 from mempp.errors import InputError, quoted
 from mempp.recall.as_of_dates import as_of_named
-from mempp.recall.states import States, visibility
+from mempp.recall.states import States, Visibility, visibility
 from mempp.recall.table import UNDATED, RowTable
 from mempp.records import Record, canonical_json, labels, plain_text
 
@@ -201,8 +201,6 @@ def scope_of(question: Question, table: RowTable, states: States, rows: int) -> 
         allowed &= (occurred_at <= question.as_of) & (occurred_at != UNDATED)
     if question.since is not None:
         allowed &= occurred_at >= question.since
-    if states.hidden:
-        allowed[visibility(states, table.occurred_at).hidden_rows(question.as_of)] = False
     for field in ("author", "tags", "source", "thread"):
         wanted = getattr(question, field)
         if wanted is not None:
@@ -212,7 +210,81 @@ def scope_of(question: Question, table: RowTable, states: States, rows: int) -> 
     if question.row_ids is not None:
         known = [row for row in question.row_ids if 0 <= row < rows]
         allowed &= _mask(np.array(known, dtype=np.int64), rows)
+    if states.hidden or states.made_of:
+        _hide(allowed, question, states, table.occurred_at)
     return allowed
+
+
+def _hide(allowed: Allowed, question: Question, states: States, occurred_at: NDArray[np.int64]) -> None:
+    """Take the rows out of a bitset that their state keeps from it.
+
+    A merged row is out before the latest date of its group. A retracted row is out; so is one that was archived into
+    nothing, or into an older row. A row that was archived into a newer one, which stands for it, is out where that one
+    is in; where a filter leaves that one out, the row itself answers. It also is out where that one was taken out.
+
+    Args:
+        allowed: the rows that bounds and filters let through; changed in place.
+        question: bounds and filters.
+        states: the states that hold.
+        occurred_at: (rows,) event dates.
+    """
+    as_of = question.as_of
+    seen = visibility(states, occurred_at)
+    if not _is_filtered(question):  # then what stands for a row is in wherever the row would be
+        allowed[seen.hidden_rows(as_of)] = False
+        return
+    if as_of is not None:
+        allowed[[row for row, moment in seen.merged_from.items() if moment > as_of]] = False
+    taken_out, layers = _hidden_of(states, seen)
+    taken_out = taken_out.hidden_at(as_of)
+    # Rows whose text the scope has, in whichever row; and those that were taken out, which nothing brings back.
+    answered = allowed.copy()
+    answered[taken_out.rows] = True
+    allowed[taken_out.rows] = False
+    for layer in layers:
+        hidden = layer.hidden_at(as_of)
+        answers = answered[hidden.into]
+        allowed[hidden.rows] &= ~answers
+        answered[hidden.rows] |= answers
+
+
+class _Hidden(NamedTuple):
+    """Hidden rows, as columns: the row, what it was archived into, and from when on it is hidden."""
+
+    rows: NDArray[np.int64]
+    into: NDArray[np.int64]
+    moments: NDArray[np.int64]
+
+    def hidden_at(self, as_of: int | None) -> "_Hidden":
+        """Those that are hidden from a question as of this moment (None: of now)."""
+        return self if as_of is None else _Hidden(*(column[self.moments <= as_of] for column in self))
+
+
+def _hidden_of(states: States, seen: Visibility) -> tuple[_Hidden, list[_Hidden]]:
+    """The rows that were taken out, and those that other rows stand for; these in layers, in which what stands for a
+    row comes before the row. Computed once for each `States`."""
+    known = states.__dict__.get("_hidden_of")
+    if known is not None:
+        return cast(tuple[_Hidden, list[_Hidden]], known)
+    depths: dict[int, int] = {}
+    layers: list[list[tuple[int, int, int]]] = [[]]
+    for row in sorted(states.hidden, reverse=True):
+        change = states.hidden[row]
+        into = change.related if change.kind == "archive" else None
+        depth = 0 if into is None or into < row else depths.get(into, 0) + 1
+        depths[row] = depth
+        if depth == len(layers):
+            layers.append([])
+        layers[depth].append((row, row if into is None else into, seen.hidden_from[row]))
+    taken_out, *others = [_Hidden(*np.array(layer, dtype=np.int64).reshape(-1, 3).T) for layer in layers]
+    object.__setattr__(states, "_hidden_of", (taken_out, others))  # event dates never change, so neither does this
+    return taken_out, others
+
+
+def _is_filtered(question: Question) -> bool:
+    """Whether there is a bound that a row may keep, and the row that stands for it may not."""
+    given = (question.since, question.author, question.tags, question.source, question.thread, question.row_ids)
+    return bool(question.where) or any(one is not None for one in given)
 
 
 def _mask(row_ids: NDArray[np.int64], rows: int) -> Allowed:

@@ -12,22 +12,22 @@ of that is used when the work is begun again.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import hashlib
 import json
 import os
-import shutil
+import re
+import stat
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
-from mempp.errors import InputError, StoreDamagedError, StoreError, StoreLockedError, StoreVersionError, quoted
+from mempp.errors import InputError, StoreDamagedError, StoreError, StoreVersionError, quoted
 from mempp.storage import files, frames
 from mempp.storage.codec import ContentError
 from mempp.storage.vectors import MAX_DIMENSIONS, VectorBatch
@@ -35,11 +35,12 @@ from mempp.storage.vectors import MAX_DIMENSIONS, VectorBatch
 FORMAT = 1
 HEADER, PART, END = 3, 4, 5
 DIGEST_BYTES = 16
-PART_SUFFIX = ".part"
 
-_DOMAIN = b"mempp vector file 1\n"
+DOMAIN = b"mempp vector file 1\n"
 _LENGTH_AT = 32  # where a frame's header tells the length of its body
-_PART = struct.Struct("<I")
+_DIGEST = re.compile("[0-9a-f]{64}")
+_SHOWN = 300  # characters of a path in a message
+PART_HEAD = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class VectorFile:
     """A finished vector file. ``parts`` reads it from the beginning, one part in memory at a time.
 
     Raises:
+        InputError: the path names no file.
         StoreError: it cannot be read, or is no vector file.
         StoreVersionError: it is of a newer format.
         StoreDamagedError: its header is damaged.
@@ -91,6 +93,8 @@ class VectorFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked_path(path)
+        self.name = shown(self.path)
+        """The path as messages show it."""
         self.origin = self._header()
         self.binding: Binding | None = None
         """To which log it is bound; known when ``parts`` has been read to its end."""
@@ -100,44 +104,71 @@ class VectorFile:
 
         Raises:
             StoreDamagedError: bytes are missing or altered; what was yielded before must not be trusted either.
+            StoreVersionError: a part is of a newer format.
             StoreError: it cannot be read.
         """
-        with files.translating_reads(f"cannot read the vector file {self.path}"), open(self.path, "rb") as stream:
-            reader = _Reader(stream)
+        with _opened(self.path) as stream:
+            reader = FrameReader(stream)
             try:
                 reader.header()
                 while (part := reader.part()) is not None:
                     yield part
             except ContentError as error:
                 raise self._damaged(error, reader.offset) from error
+            except StoreVersionError as error:
+                raise self._newer(error) from error
             self.binding = reader.binding
 
     def _header(self) -> Origin:
-        with files.translating_reads(f"cannot read the vector file {self.path}"), open(self.path, "rb") as stream:
-            reader = _Reader(stream)
+        with _opened(self.path) as stream:
             try:
-                return reader.header()
+                return FrameReader(stream).header()
+            except StoreVersionError as error:
+                raise self._newer(error) from error
             except ContentError as error:
-                if not _looks_like_one(self.path):
+                if not _begins_like_one(stream):
                     raise StoreError(
-                        f"{self.path} is no vector file; `mempp embed --shard` writes such files"
+                        f"{self.name} is no vector file; `mempp embed --shard` writes such files"
                     ) from None
                 raise self._damaged(error, 0) from error
 
+    def _newer(self, error: StoreVersionError) -> StoreVersionError:
+        return StoreVersionError(f"the vector file {self.name} cannot be read here: {error}")
+
     def _damaged(self, error: ContentError, offset: int) -> StoreDamagedError:
         return StoreDamagedError(
-            f"the vector file {self.path} is damaged at byte {offset} ({error}); nothing was taken from it. Copy it "
+            f"the vector file {self.name} is damaged at byte {offset} ({error}); nothing was taken from it. Copy it "
             f"again, or make it again with `mempp embed --shard`"
         )
 
 
-def _looks_like_one(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        start = stream.read(12)
-    return start.startswith(frames.MAGIC) and start[10:12] == HEADER.to_bytes(2, "little")
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading. Raises StoreError: it cannot be read, or is none that can be read twice."""
+    with (
+        files.translating_reads(f"cannot read the vector file {shown(path)}"),
+        without_file_names(),
+        open(path, "rb", opener=_open_without_waiting) as stream,
+    ):
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise StoreError(f"{shown(path)} is a pipe or a device, and a vector file is read twice; copy it to a file")
+        yield stream
 
 
-class _Reader:
+def _open_without_waiting(path: str, flags: int) -> int:
+    # Without O_NONBLOCK a named pipe is opened only when somebody writes to it.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _begins_like_one(stream: BinaryIO) -> bool:
+    """Tell whether the bytes, or as many of them as there are, are those that a vector file begins with."""
+    stream.seek(0)
+    start = stream.read(12)
+    magic_and_content = start[:8] + start[10:]
+    return len(start) > 0 and (frames.MAGIC + HEADER.to_bytes(2, "little")).startswith(magic_and_content)
+
+
+class FrameReader:
     """Reads one frame after the other, and checks that each continues those before. Raises ContentError, OSError."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -145,28 +176,36 @@ class _Reader:
         self._size = os.fstat(stream.fileno()).st_size
         self._origin: Origin | None = None
         self.offset = 0
-        self.digest = hashlib.sha256(_DOMAIN).digest()
+        self.digest = hashlib.sha256(DOMAIN).digest()
         self.vectors = 0
         self.binding: Binding | None = None
 
     def header(self) -> Origin:
+        """Return whose vectors they are. Raises StoreVersionError as well."""
         frame = self._frame((HEADER,))
         fields = _json(frame.body)
-        if fields.get("format") != "mempp-vector-file" or type(fields.get("version")) is not int:
+        version = fields.get("version")
+        if fields.get("format") != "mempp-vector-file" or not _is_count(version) or version < 1:
             raise ContentError("its header is not that of a vector file")
-        if fields["version"] > FORMAT:
+        if version > FORMAT:
             raise StoreVersionError(
-                f"the vector file is of format {fields['version']}, and this Mem++ reads {FORMAT}. Install a newer "
-                f"mempp."
+                f"it is a vector file of format {version}, and this Mem++ reads {FORMAT}. Install a newer mempp."
             )
-        try:
-            number, of = fields["shard"]
-            self._origin = Origin(fields["store_id"], fields["identity"], fields["dimensions"], (number, of))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ContentError(f"its header lacks something: {error}") from error
-        dimensions = self._origin.dimensions
-        if type(dimensions) is not int or not 1 <= dimensions <= MAX_DIMENSIONS:
+        store_id, identity = fields.get("store_id"), fields.get("identity")
+        if not isinstance(store_id, str) or not isinstance(identity, str):
+            raise ContentError("its header does not tell of which store and which encoder it is")
+        dimensions = fields.get("dimensions")
+        if not _is_count(dimensions) or not 1 <= dimensions <= MAX_DIMENSIONS:
             raise ContentError(f"its header tells {quoted(dimensions)} dimensions")
+        shard = fields.get("shard")
+        if (
+            not isinstance(shard, list)
+            or len(shard) != 2
+            or not all(map(_is_count, shard))
+            or not 1 <= shard[0] <= shard[1]
+        ):
+            raise ContentError(f"its header tells the shard {quoted(shard)}")
+        self._origin = Origin(store_id, identity, dimensions, (shard[0], shard[1]))
         return self._origin
 
     def part(self) -> Part | None:
@@ -180,15 +219,15 @@ class _Reader:
         count, body = frame.count, frame.body
         if frame.first_sequence != self.vectors:
             raise ContentError("a part does not continue the one before it")
-        if count < 1 or len(body) != _PART.size + count * (12 + DIGEST_BYTES + 4 * dimensions):
+        if count < 1 or len(body) != PART_HEAD.size + count * (12 + DIGEST_BYTES + 4 * dimensions):
             raise ContentError(f"a part does not hold {count} vectors of {dimensions} dimensions")
-        if _PART.unpack_from(body)[0] != dimensions:
+        if PART_HEAD.unpack_from(body)[0] != dimensions:
             raise ContentError("a part tells other dimensions than the header")
-        views_at = _PART.size + 8 * count
+        views_at = PART_HEAD.size + 8 * count
         digests_at = views_at + 4 * count
         vectors_at = digests_at + DIGEST_BYTES * count
         batch = VectorBatch(
-            np.frombuffer(body, "<i8", count, _PART.size).astype(np.int64),
+            np.frombuffer(body, "<i8", count, PART_HEAD.size).astype(np.int64),
             np.frombuffer(body, "<i4", count, views_at).astype(np.int32),
             np.frombuffer(body, "<f4", count * dimensions, vectors_at).astype(np.float32).reshape(count, dimensions),
         )
@@ -198,14 +237,23 @@ class _Reader:
 
     def _end(self, frame: frames.Frame) -> None:
         fields = _json(frame.body)
-        if fields.get("vectors") != self.vectors or frame.first_sequence != self.vectors:
-            raise ContentError(f"its end tells {quoted(fields.get('vectors'))} vectors, and it holds {self.vectors}")
+        vectors = fields.get("vectors")
+        if not _is_count(vectors) or vectors != self.vectors or frame.first_sequence != self.vectors:
+            raise ContentError(f"its end tells {quoted(vectors)} vectors, and it holds {self.vectors}")
         if self.offset != self._size:
             raise ContentError("bytes follow its end")
-        try:
-            self.binding = Binding(int(fields["log_sequence"]), int(fields["log_rows"]), str(fields["log_digest"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ContentError(f"its end lacks something: {error}") from error
+        sequence, rows, digest = (fields.get(name) for name in ("log_sequence", "log_rows", "log_digest"))
+        if (
+            not _is_count(sequence)
+            or not _is_count(rows)
+            or not isinstance(digest, str)
+            or not _DIGEST.fullmatch(digest)
+        ):
+            raise ContentError(
+                f"its end tells of a log of {quoted(sequence)} entries and {quoted(rows)} rows with the digest "
+                f"{quoted(digest)}"
+            )
+        self.binding = Binding(sequence, rows, digest)
 
     def _frame(self, contents: tuple[int, ...]) -> frames.Frame:
         self._stream.seek(self.offset)
@@ -230,167 +278,47 @@ class _Reader:
 def _json(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body)
-    except ValueError as error:
-        raise ContentError(f"it holds no JSON where some belongs: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ContentError(f"it holds no JSON where some belongs: {quoted(str(error))}") from error
     if not isinstance(fields, dict):
         raise ContentError("it holds no JSON object where one belongs")
     return fields
 
 
+def _is_count(value: object) -> TypeGuard[int]:
+    """Tell whether what was read from JSON is a whole number from 0 that fits into 64 bits."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+# --- paths --------------------------------------------------------------------------------------------------------
+
+
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a vector file. Raises InputError: it names no file."""
+    """Return the path of a vector file. Raises InputError: it names no file, or is too long for the system."""
     try:
         name = os.fspath(path)
-        os.fsencode(name)
-        if not isinstance(name, str) or not name.strip() or "\0" in name:
+        if not isinstance(name, str) or not name.strip() or not Path(name).name:
             raise ValueError("it names no file")
+        try:
+            os.stat(name)  # ValueError for what no path can hold
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise ValueError("it is longer than the system allows") from None
     except (TypeError, ValueError) as error:
         raise InputError(f"{quoted(path)} is no path of a vector file: {error}") from None
     return Path(name)
 
 
-# --- writing ------------------------------------------------------------------------------------------------------
+def shown(path: Path) -> str:
+    """Return a path for a message, cut where it is long."""
+    return quoted(str(path), _SHOWN)
 
 
-class VectorFileWriter:
-    """Writes a vector file; a context manager. Left without ``finish``, what was appended stays in ``FILE.part``.
-
-    Args:
-        path: the file. One of the same origin that is there is continued, as is its ``.part``.
-        origin: whose vectors it is to hold.
-        take: called with every part that is there already; False: it is of no use, and it and what follows is dropped.
-
-    Raises:
-        InputError: there is another file under the name, or a vector file of another origin.
-        StoreLockedError: another process is writing it.
-        StoreReadOnlyError, StoreWriteError: the system refuses.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], origin: Origin, take: Callable[[Part], bool]) -> None:
-        self.path = checked_path(path)
-        self.part_path = self.path.with_name(self.path.name + PART_SUFFIX)
-        self._descriptor: int | None = None
-        self._check_replaceable(origin)
-        with files.translating_writes(f"cannot write the vector file {self.part_path}"):
-            try:
-                self._open()
-                self._resume(origin, take)
-            except BaseException:
-                self.close()
-                raise
-
-    def append(self, part: Part) -> None:
-        """Write a part. Raises StoreWriteError, StoreReadOnlyError."""
-        batch = part.batch
-        body = b"".join(
-            (
-                _PART.pack(batch.vectors.shape[1]),
-                batch.row_ids.astype("<i8").tobytes(),
-                batch.views.astype("<i4").tobytes(),
-                part.digests.astype(np.uint8).tobytes(),
-                batch.vectors.astype("<f4").tobytes(),
-            )
-        )
-        self._write(PART, len(batch), body)
-        self._vectors += len(batch)
-
-    def finish(self, binding: Binding) -> None:
-        """Write the end, make all of it durable, and give the file its name. Raises as ``append``."""
-        fields = {
-            "log_digest": binding.digest,
-            "log_rows": binding.rows,
-            "log_sequence": binding.sequence,
-            "vectors": self._vectors,
-        }
-        self._write(END, 1, json.dumps(fields, sort_keys=True).encode())
-        assert self._descriptor is not None, "it was opened"
-        with files.translating_writes(f"cannot write the vector file {self.path}"):
-            files.sync(self._descriptor)
-            files.rename(self.part_path, self.path)
-            files.fsync_directory(self.path.absolute().parent)
-        self.close()
-
-    def close(self) -> None:
-        """Let go of it."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _check_replaceable(self, origin: Origin) -> None:
-        """Refuse to write over anything but vectors of the same origin."""
-        if not self.path.exists():
-            return
-        try:
-            there = VectorFile(self.path).origin
-        except StoreDamagedError:
-            return  # its header is damaged: it is made anew
-        except (StoreVersionError, StoreError) as error:
-            raise InputError(f"{error}; it is not written over: name another file") from None
-        if there != origin:
-            raise InputError(
-                f"{self.path} holds vectors of shard {there.shard[0]}/{there.shard[1]} by {there.identity!r} for the "
-                f"store {there.store_id}; it is not written over: name another file"
-            )
-
-    def _open(self) -> None:
-        """Open and lock ``.part``; not one that another process has just given its final name."""
-        while True:
-            self._descriptor = files.open_file(self.part_path, os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StoreLockedError(
-                    f"another process is writing {self.part_path}; wait for it, or name another file"
-                ) from None
-            mine = os.fstat(self._descriptor)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(self.part_path), mine):
-                    return
-            self.close()
-
-    def _resume(self, origin: Origin, take: Callable[[Part], bool]) -> None:
-        """Take in what is whole of ``.part``, or else of the file, cut the rest, and stand at the end."""
-        assert self._descriptor is not None, "it was opened"
-        if os.fstat(self._descriptor).st_size == 0 and self.path.exists():
-            shutil.copyfile(self.path, self.part_path)
-        self._vectors, self._offset, self._digest = 0, 0, hashlib.sha256(_DOMAIN).digest()
-        with open(self.part_path, "rb") as stream:
-            reader = _Reader(stream)
-            with suppress(ContentError, StoreVersionError):
-                if reader.header() == origin:
-                    while True:
-                        self._vectors, self._offset, self._digest = reader.vectors, reader.offset, reader.digest
-                        part = reader.part()
-                        if part is None or not take(part):
-                            break
-        files.set_size(self._descriptor, self._offset)
-        if self._offset == 0:
-            fields = {
-                "dimensions": origin.dimensions,
-                "format": "mempp-vector-file",
-                "identity": origin.identity,
-                "shard": list(origin.shard),
-                "store_id": origin.store_id,
-                "version": FORMAT,
-            }
-            self._write(HEADER, 1, json.dumps(fields, sort_keys=True).encode())
-
-    def _write(self, content: int, count: int, body: bytes) -> None:
-        assert self._descriptor is not None, "it is not closed"
-        digest = hashlib.sha256(self._digest + body).digest()
-        data = memoryview(frames.encode_frame(frames.Frame(content, count, self._vectors, 0, digest, body)))
-        size = len(data)
-        with files.translating_writes(f"cannot write the vector file {self.part_path}"):
-            written = 0
-            while written < size:
-                written += files.write(self._descriptor, data[written:], self._offset + written)
-        self._offset += size
-        self._digest = digest
+@contextmanager
+def without_file_names() -> Iterator[None]:
+    """Take the path out of an OSError: the message that it becomes part of names it already, cut where it is long."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = None
+        raise
