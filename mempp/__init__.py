@@ -210,7 +210,8 @@ def open(
         settings: how to rank where a call does not say.
         repeats: what `add` takes for a repeat. "exact": the same text, authors, event date and thread as a row in any
             state. "paper": the same text and authors as an active row.
-        exact_up_to: number of vectors up to which every search is exact; beyond, an HNSW index is built.
+        exact_up_to: number of vectors up to which no HNSW index is built, and a search is exact, but for a question
+            that is near to nothing in scope: it finds nearly all of the nearest. See `Settings.exact`.
         lock_timeout: seconds to wait for another process's commit.
         sync: "commit": what `add` acknowledged is on the disk. "batch": at most once a second, which is faster; a power
             loss may take the commits of the last moments, whole ones, from the end. The death of the process takes

@@ -77,7 +77,8 @@ class Settings:
     evidence_order: EvidenceOrder = "rank"
     """How records stand in the evidence: by rank, or by event date, so that a story unfolds."""
     exact: bool = False
-    """Whether the vector leg scans every row in scope even where an approximate index is ready."""
+    """Whether the vector leg finds the nearest rows for certain: without an HNSW index, and also for a question that is
+    near to nothing, where it otherwise goes by what is usual among the best."""
     given: frozenset[str] = field(init=False, repr=False, compare=False)
     """The names of the fields that were given, and so win over the layers below."""
 
