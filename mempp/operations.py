@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from mempp.llm import Model
     from mempp.memory import Memory
     from mempp.operators.consolidation_report import ConsolidationReport
-    from mempp.operators.extraction import ExtractionReport
+    from mempp.operators.extraction import ExtractionReport, What
     from mempp.operators.facts_prompts import Mode
     from mempp.operators.graph_search import GraphEvidence, GraphOptions
     from mempp.operators.undo import UndoReport
+    from mempp.records import Annotation
 
 
 class Operations:
@@ -25,6 +26,7 @@ class Operations:
         model: "str | Model | None" = None,
         threshold: float = 0.85,
         dry_run: bool = False,
+        again: bool = False,
         max_calls: int | None = None,
         max_cost: float | None = None,
         concurrency: int = 8,
@@ -41,9 +43,13 @@ class Operations:
         Args:
             model: a name as `mempp.chat_model` takes it, a model, or None for what MEMPP_MODEL names.
             threshold: the least cosine to the first row of a group; above 0 and at most 1.
-            dry_run: only find the groups of the first pass: nothing is asked and nothing written.
-            max_calls: calls that may be made; a group is begun where two are left. Replies that are kept do not count.
-            max_cost: US dollars that may be spent, by list prices; a group is begun where its two calls fit.
+            dry_run: only find the groups of the first pass, and estimate tokens and cost: nothing is asked and nothing
+                written, no key is needed, and the limits limit nothing.
+            again: also ask about groups of the very same rows that a run changed and `undo` took back; else they stay
+                as they are, and stand in the report as `undone`.
+            max_calls: calls that may be made. Replies that are kept do not count.
+            max_cost: US dollars that may be spent, by list prices; each call is set aside with the most that it may
+                cost.
             concurrency: groups that are asked about at a time; no outcome depends on it.
             progress: True shows a line on stderr; a function gets the number of groups done.
             run_id: the unfinished run to go on with; by default the latest with the same model and threshold, if any.
@@ -61,6 +67,7 @@ class Operations:
             model=model,
             threshold=threshold,
             dry_run=dry_run,
+            again=again,
             max_calls=max_calls,
             max_cost=max_cost,
             concurrency=concurrency,
@@ -69,7 +76,8 @@ class Operations:
         )
 
     def undo(self, run_id: str) -> "UndoReport":
-        """Take a run of `consolidate` back as a unit, in one commit; see `mempp.operators.undo`.
+        """Take a run of `consolidate` back as a unit, in one commit; see `mempp.operators.undo`. Later runs leave the
+        groups that it changed as they are then, unless `again` is given.
 
         Raises:
             InputError: there is no such run.
@@ -85,6 +93,7 @@ class Operations:
         model: "str | Model | None" = None,
         rows: PermittedRows | None = None,
         again: bool = False,
+        dry_run: bool = False,
         max_calls: int | None = None,
         max_cost: float | None = None,
         concurrency: int = 8,
@@ -101,9 +110,11 @@ class Operations:
             rows: the documents, by row id or by a predicate over records; None: all. What was archived or retracted
                 takes no part.
             again: also do documents again that were done by another model or wording. What was drawn last counts.
-            max_calls: calls that may be made; a document is begun where two are left. Replies that are kept do not
-                count.
-            max_cost: US dollars that may be spent, by list prices; a document is begun where its two calls fit.
+            dry_run: only count the documents, and estimate tokens and cost: nothing is asked and nothing written, no
+                key is needed, and the limits limit nothing.
+            max_calls: calls that may be made. Replies that are kept do not count.
+            max_cost: US dollars that may be spent, by list prices; each call is set aside with the most that it may
+                cost.
             concurrency: documents that are asked about at a time; no outcome depends on it.
             progress: True shows a line on stderr; a function gets the number of documents dealt with.
 
@@ -120,11 +131,49 @@ class Operations:
             model=model,
             rows=rows,
             again=again,
+            dry_run=dry_run,
             max_calls=max_calls,
             max_cost=max_cost,
             concurrency=concurrency,
             progress=progress,
         )
+
+    def drawn(self, what: "What", *, rows: PermittedRows | None = None) -> "list[Annotation]":
+        """What counts of the "cards" or "triples" of the documents, in the order of the rows: what was drawn last.
+
+        Args:
+            what: "cards" (`extract_facts`) or "triples" (`build_graph`); those written by `annotate` are among them.
+            rows: only those of these documents, by row id or by a predicate over records, as far as they are in scope;
+                None: of all documents in any state.
+
+        Raises:
+            InputError: an argument is not usable.
+            RowNotFoundError: one of the rows does not exist.
+        """
+        from mempp.operators.extraction import drawn
+
+        return drawn(cast("Memory", self), what, rows)
+
+    def withdraw(self, what: "What", *, rows: PermittedRows | None = None) -> int:
+        """Let the "cards" or "triples" of documents count no longer, in one commit, as if none had been drawn.
+
+        Nothing is deleted: questions with `known_at` from before find them still. `extract_facts` and `build_graph`
+        draw from these documents again.
+
+        Args:
+            what: as in `drawn`.
+            rows: as in `drawn`.
+
+        Returns:
+            How many documents this was for.
+
+        Raises:
+            InputError, RowNotFoundError: as `drawn`.
+            StoreReadOnlyError: the memory cannot be written.
+        """
+        from mempp.operators.extraction import withdraw
+
+        return withdraw(cast("Memory", self), what, rows)
 
     def extract_facts(
         self,
@@ -133,6 +182,7 @@ class Operations:
         mode: "Mode" = "atomic",
         rows: PermittedRows | None = None,
         again: bool = False,
+        dry_run: bool = False,
         max_calls: int | None = None,
         max_cost: float | None = None,
         concurrency: int = 8,
@@ -150,6 +200,7 @@ class Operations:
                 mode are done again, and what was drawn last counts.
             rows: as in `build_graph`.
             again: as in `build_graph`.
+            dry_run: as in `build_graph`.
             max_calls: calls that may be made. Replies that are kept do not count.
             max_cost: US dollars that may be spent, by list prices.
             concurrency: as in `build_graph`.
@@ -166,6 +217,7 @@ class Operations:
             mode=mode,
             rows=rows,
             again=again,
+            dry_run=dry_run,
             max_calls=max_calls,
             max_cost=max_cost,
             concurrency=concurrency,

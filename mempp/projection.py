@@ -9,6 +9,7 @@ import hashlib
 import json
 import threading
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -351,9 +352,9 @@ class Projection:
         return self._table
 
     @property
-    def annotation_count(self) -> int:
-        """How many annotations there are."""
-        return len(self._annotations)
+    def annotation_kinds(self) -> dict[str, int]:
+        """How many annotations there are of each kind, by name."""
+        return dict(sorted(Counter(entry.label or "" for entry in self._annotations).items()))
 
 
 _STATE_KINDS: dict[str, ChangeKind] = {

@@ -1,5 +1,6 @@
 """Counts of what a store holds."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ class Statistics:
     entries: int
     """Entries of the log: documents, state changes, annotations, encoders."""
     annotations: int
+    annotations_by_kind: Mapping[str, int]
+    """Such as "fact" and "facts", the cards and the marks of documents whose cards were drawn."""
     encoder: str | None
     """The encoder that the store uses."""
     without_vector: int
@@ -54,6 +57,7 @@ def statistics_of(projection: Projection, store: Store, embedder: Embedder) -> S
     lost = len(projection.lost_rows)
     hidden = [change.kind for row, change in states.hidden.items() if row not in projection.lost_rows]
     superseded = sum(row not in states.hidden and row not in projection.lost_rows for row in states.superseded)
+    kinds = projection.annotation_kinds
     dates = table.occurred_at[table.occurred_at != UNDATED]
     return Statistics(
         rows=len(projection),
@@ -68,7 +72,8 @@ def statistics_of(projection: Projection, store: Store, embedder: Embedder) -> S
         authors=table.distinct("author"),
         threads=table.distinct("thread"),
         entries=projection.last_sequence + 1,
-        annotations=projection.annotation_count,
+        annotations=sum(kinds.values()),
+        annotations_by_kind=kinds,
         encoder=embedder.name,
         without_vector=len(projection.rows_without_vectors()),
         bytes_on_disk=_size(store.path) if store.path is not None else None,

@@ -13,7 +13,7 @@ from scripted_server import KEY, Answer, Asked, ModelServer, garbage, refuse, re
 
 import mempp
 from mempp.errors import InputError, MemppError, ModelError, StoreReadOnlyError
-from mempp.llm import Budget, MemoryReplies, Price, Reply, Usage
+from mempp.llm import PRICES, Budget, MemoryReplies, Price, Reply, Usage
 from mempp.operators import consolidation_prompts as prompts
 
 pytestmark = pytest.mark.usefixtures("model_keys")
@@ -158,7 +158,10 @@ def test_wrong_labels_leave_the_group_untouched(server, provider, name):
     assert report.finished
     assert report.counts["conflict"] == 8, "the others go on, and the second pass too"
     again = memory.consolidate(model=model_of(server, provider))
-    assert (again.asked, again.cached, again.run_id) == (0, 1, None), "the reply is kept, and nothing is written"
+    assert (again.asked, again.cached, again.run_id) == (1, 0, None), "it is asked again, and nothing is written"
+    server.script = labeller
+    mended = memory.consolidate(model=model_of(server, provider))
+    assert (mended.asked, mended.failed, mended.finished) == (1, (), True), "and what is of use then, is used"
 
 
 MERGES = {
@@ -214,6 +217,12 @@ def test_a_dry_run_asks_and_writes_nothing(server, tmp_path):
             assert (report.dry_run, report.run_id, report.finished) == (True, None, False)
             assert report.counts["waiting"] == len(report.groups) == 23
             assert report.calls_at_most == 46
+            assert report.usage.input_tokens > 46 * 100
+            if named is None:
+                assert report.cost is None, "no model, no price"
+            else:
+                assert report.cost == pytest.approx(PRICES["gpt-4o-mini"].of(report.usage))
+                assert report.cost > 0
             assert {len({memory.get(row).text.split()[0] for row in group.rows}) for group in report.groups} == {1}
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     assert not server.asked
@@ -376,7 +385,11 @@ def test_a_limit_of_calls_is_kept_and_the_next_call_goes_on(server, undisturbed,
     first = memory.consolidate(model=model_of(server), max_calls=max_calls, concurrency=concurrency)
     assert first.asked == len(server.asked) == max_calls
     assert not first.finished
-    assert first.stopped.startswith(f"max_calls={max_calls}: {max_calls} were made, and the next may take 1 call")
+    if max_calls:
+        told = f"max_calls={max_calls}: {max_calls} were made, and the next may take 1 call; the same again goes on"
+    else:
+        told = "max_calls=0 can never suffice: the next step alone may take 1 call; give at least that"
+    assert first.stopped.startswith(told)
     assert first.counts["waiting"] + sum(first.counts[one] for one in ("conflict", "restatement", "distinct")) >= 23
     second = memory.consolidate(model=model_of(server))
     assert second.finished
@@ -394,7 +407,8 @@ def test_a_limit_of_the_cost_is_kept(server):
 
     nothing = run(0.0, 1)
     assert (nothing.asked, nothing.cost) == (0, 0.0)
-    most = float(nothing.stopped.rpartition("$")[2])
+    assert nothing.stopped.startswith("max_cost=0.0 can never suffice: the next step alone may cost $")
+    most = float(re.search(r"\$([\d.]+)", nothing.stopped)[1])
     for concurrency in (1, 8):
         limited = run(most + 1.0, concurrency)
         assert limited.stopped.startswith(f"max_cost={most + 1.0}: $")
@@ -549,10 +563,18 @@ def test_replies_are_kept_beside_the_store_and_a_new_run_after_undo_pays_nothing
         memory.add_many(documents())
         run_id = memory.consolidate(model=model_of(server)).run_id
         memory.undo(run_id)
+        before = look(memory)
     with mempp.open(tmp_path / "store", encoder=TopicEncoder()) as memory:
-        again = memory.consolidate(model=model_of(server))
+        left = memory.consolidate(model=model_of(server))
+        assert (left.asked, left.cached, left.finished, len(left.undone)) == (0, 7, True, 16), "undo lasts"
+        assert look(memory) == before
+        dry = memory.consolidate(model="gpt-4o-mini", dry_run=True)
+        assert (dry.groups, dry.undone) == ((), left.undone)
+        assert len(memory.consolidate(dry_run=True, again=True).groups) == 16
+    with mempp.open(tmp_path / "store", encoder=TopicEncoder()) as memory:
+        again = memory.consolidate(model=model_of(server), again=True)
         # The merged row of r9 has another row id now, so one group of the second pass reads otherwise.
-        assert (again.asked, again.cached) == (1, 31)
+        assert (again.asked, again.cached, again.undone) == (1, 24, ()), "what was distinct is known"
         assert again.run_id != run_id
         assert memory.verify().ok
 

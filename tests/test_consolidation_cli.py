@@ -62,11 +62,18 @@ def test_a_run_and_its_undoing(capsys, server, store):
     code, out, err = run(capsys, "consolidate", store, "--undo", report["run_id"])
     assert (code, out) == (0, "")
     assert "is undone: 27 documents current again, 8 documents archived that had been merged" in err
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert (code, "superseded              0 documents" in out) == (0, True), "undo lasts"
+    assert "16 groups stayed as they are, because a run that changed them was undone; --again asks about them" in err
+    code, out, err = run(capsys, "consolidate", store, *options, "--again", "--json")
+    assert (code, len(json.loads(out)["superseded"])) == (0, len(report["superseded"]))
+    run(capsys, "consolidate", store, "--undo", json.loads(out)["run_id"])
     code, out, err = run(capsys, "consolidate", store, "--undo", report["run_id"], "--json")
     assert (code, json.loads(out)["reinstated"]) == (0, [])
     code, _, err = run(capsys, "consolidate", store, "--undo", "nonsense")
     assert code == 2
-    assert f"known are {report['run_id']}" in err
+    assert "known are " in err
+    assert report["run_id"] in err
     code, _, err = run(capsys, "consolidate", store, "--undo", report["run_id"], "--dry-run")
     assert (code, err.count("\n")) == (2, 1)
     code, out, err = run(capsys, "consolidate", store, *options, "--max-calls", "5", "--quiet")
@@ -88,8 +95,12 @@ def test_a_dry_run(capsys, server, store, monkeypatch):
 def test_limits_and_failures(capsys, server, store):
     options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0")
     code, out, err = run(capsys, "consolidate", store, *options, "--max-calls", "3")
-    assert code == 0
-    assert "stopped at a limit; the same command goes on: max_calls=3: 3 were made" in err
+    assert code == 1, "something is left"
+    assert "stopped at a limit: max_calls=3: 3 were made, and the next may take 1 call; the same again goes on" in err
+    code, out, err = run(capsys, "consolidate", store, *options, "--max-cost", "0.0001")
+    assert code == 1
+    assert "max_cost=0.0001 can never suffice: the next step alone may cost $0.00" in err
+    assert "goes on" not in err
     server.script = lambda asked: status(500, f"oops {KEY}") if "c3" in asked.prompt else labeller(asked)
     code, out, err = run(capsys, "consolidate", store, *options)
     assert code == 1
@@ -131,9 +142,9 @@ def test_a_price_of_ones_own(capsys, server, store):
     assert (code, out, server.asked) == (2, "", [])
     assert "--price" in err
     code, out, err = run(capsys, "consolidate", store, *options, "--price", "unknown=1000,1000", "--json")
-    assert code == 0
     report = json.loads(out)
-    assert report["stopped"].startswith("max_cost=5.0: $") or report["finished"]
+    assert code == 1
+    assert report["stopped"].startswith(("max_cost=5.0: $", "max_cost=5.0 can never suffice"))
     assert report["cost"] == pytest.approx(0.11 * report["asked"])
     code, out, err = run(capsys, "consolidate", store, "--undo", "x", "--price", "1,1")
     assert code == 2

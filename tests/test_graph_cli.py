@@ -43,7 +43,7 @@ def run(server: ModelServer, command: str, *arguments: object, code: int = 0) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_printed_and_what_json_gives(server, command):
-    first = json.loads(run(server, command, "--json", "--max-calls", 10).stdout)
+    first = json.loads(run(server, command, "--json", "--max-calls", 10, code=1).stdout)
     assert first["asked"] <= 10
     assert first["stopped"].startswith("max_calls=10")
     assert (first["finished"], first["documents"], first["done"] + first["waiting"]) == (False, 24, 24)
@@ -63,7 +63,7 @@ def test_exit_codes_and_messages(server, command):
     failed = run(server, command, "--retries", 0, code=1)
     assert "nothing drawn from row 3: openai:gpt-4o-mini" in failed.stderr
     server.script = lambda asked: say("{}") if "note 3:" in asked.prompt else script(asked)
-    assert "nothing drawn from row 3: no " in run(server, command).stderr
+    assert "nothing drawn from row 3: no " in run(server, command, code=1).stderr
     Path("new.jsonl").write_text('{"text": "note 77: E1 likes E9."}')
     assert main(["add", "store", "new.jsonl", "-q", "--no-embed"]) == 0
     server.script = lambda asked: status(401)
@@ -118,7 +118,9 @@ def test_a_price_of_ones_own(server, command):
 
 def test_a_limit_of_the_cost_of_a_question(server):
     limited = run(server, "ask", "Who likes E1?", "--max-cost", "0.5", "--price", "1000,1000", code=1)
-    assert "the cost limit of $0.50 is reached" in limited.stderr
+    assert "the cost limit of $0.5 can never suffice" in limited.stderr
+    assert "in 6 attempts" in limited.stderr
+    assert "--retries 0; then $" in limited.stderr
     assert not server.asked
     found = json.loads(run(server, "ask", "Who likes E1?", "--max-cost", "500", "--price", "10,10", "--json").stdout)
     usage = found["usage"]

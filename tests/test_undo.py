@@ -377,3 +377,57 @@ def test_on_disk_and_after_reopening(tmp_path):
         assert memory.get(memory._store.row_count - 1).state == State(status="archived")
     reasons = [entry.reason for entry in DiskStore(path, read_only=True).refresh() if entry.reason]
     assert {re.sub(run_id, "RUN", reason) for reason in reasons} == {"consolidation RUN", "undo of RUN"}
+
+
+# -- an undo lasts ------------------------------------------------------------------------------------------------
+
+
+class Another(ScriptedModel):
+    """Says the same under another name."""
+
+    name = "test:another"
+
+
+@pytest.mark.parametrize("model", [ScriptedModel, Another])
+@pytest.mark.parametrize("threshold", [0.85, 0.9])
+def test_no_later_run_does_again_what_was_undone(model, threshold):
+    memory = memory_of()
+    first = memory.consolidate(model=ScriptedModel())
+    memory.undo(first.run_id)
+    before = look(memory)
+    for _ in range(2):
+        later = memory.consolidate(model=model(), threshold=threshold)
+        assert look(memory) == before
+        assert (later.superseded, later.merged, later.finished) == ((), (), True)
+        assert sorted(later.undone) == sorted(one.rows for one in first.groups if one.outcome != "distinct")[:16]
+    new = memory.add("c0 again", occurred_at="2026-01-01").row_id
+    joined = memory.consolidate(model=model(), threshold=threshold)
+    assert joined.superseded == (0, 21), "with another row it is another question"
+    assert memory.get(0).state.by == new
+    assert len(joined.undone) == 15
+    again = memory.consolidate(model=model(), threshold=threshold, again=True)
+    assert (again.undone, again.counts["restatement"]) == ((), 8)
+    head = memory.head_sequence
+    assert memory.consolidate(model=model(), threshold=threshold, again=True).asked == 0
+    assert memory.head_sequence == head
+
+
+def test_a_plan_from_before_an_undo_does_not_do_it_again():
+    for again in (False, True):
+        memory = memory_of()
+        begun = memory.consolidate(model=ScriptedModel(), max_calls=2)
+        assert begun.counts["conflict"] == 1
+        between = memory.consolidate(model=Another())
+        memory.undo(between.run_id)
+        ended = memory.consolidate(model=ScriptedModel(), again=again)
+        assert (ended.run_id, ended.finished) == (begun.run_id, True)
+        assert (len(ended.undone), len(ended.merged) > 0) == ((0, True) if again else (15, False))
+
+
+def test_a_run_that_was_begun_again_goes_on_with_its_plan():
+    memory = memory_of()
+    memory.undo(memory.consolidate(model=ScriptedModel()).run_id)
+    begun = memory.consolidate(model=ScriptedModel(), again=True, max_calls=2)
+    ended = memory.consolidate(model=ScriptedModel())
+    assert (ended.run_id, ended.finished) == (begun.run_id, True)
+    assert ended.counts["restatement"] == 8

@@ -73,11 +73,16 @@ class Operators:
         if not switches:
             return Operators({}, None, None)
         with mempp_errors(f"--set {next(iter(switches))}=… (--set operator_model=NAME)", given=True):
-            model = mempp.chat_model(
-                values["operator_model"],
-                base_url=values["operator_base_url"],
-                cache=ReplyCache(values["operator_replies"]),
-            )
+            try:
+                model = mempp.chat_model(
+                    values["operator_model"],
+                    base_url=values["operator_base_url"],
+                    cache=ReplyCache(values["operator_replies"]),
+                )
+            except (mempp.InputError, mempp.ModelError) as error:
+                # --base-url is that of the answering model here, and the operators have one of their own.
+                told = str(error).replace("(base_url, --base-url)", "(--set operator_base_url=URL)")
+                raise type(error)(told) from error
         return Operators(switches, model, values["operator_base_url"])
 
     @property

@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 import mempp
-from mempp.cli import models, options
+from mempp.cli import extraction, models, options
 from mempp.cli.ask import ask_command
 from mempp.cli.consolidate import consolidate_command
 from mempp.cli.embed import embed_command, reembed_command
@@ -213,6 +213,7 @@ def recall_command(
     )
     question, settings = options.typed(question), options.settings_of(preset)
     with options.open_to_read(store, encoder, at=at) as memory:
+        extraction.tell_nothing_drawn(memory, graph=False, k=k, settings=settings)
         hits = memory.recall(question, k=k, settings=settings, **bounds)
         if not hits:
             options.tell_unknown(memory, bounds)
@@ -287,6 +288,7 @@ def evidence_command(
     packing: dict[str, Any] = {"max_chars": max_chars, "style": chosen_style, "k": k, "settings": settings, **bounds}
     triples: dict[str, Any] = {}
     with options.open_to_read(store, encoder, at=at) as memory:
+        extraction.tell_nothing_drawn(memory, graph=graph, k=k, settings=settings)
         if graph:
             asked = models.reading_model(store, model, base_url)
             found = memory.graph_evidence(question, model=asked, **packing)

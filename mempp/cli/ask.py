@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mempp.cli import models, options
+from mempp.cli import extraction, models, options
 from mempp.cli.output import emit, record_as_json, say, triple_as_json, visible, write, write_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def ask_command(
 
     The model reads what `evidence` finds, and nothing else; bounds and filters are those of `recall`. Its citations are
     checked: [17] is row 17, and what names no row that the model was given is dropped, with a message. "Not on record."
-    is an answer too; where nothing was found no model is asked. The key is read from OPENAI_API_KEY or
+    is an answer too; where nothing was found no model is asked. Exit code 0 says that there is an answer, not that it
+    cites a record: a script looks at on_record and citations of --json. The key is read from OPENAI_API_KEY or
     ANTHROPIC_API_KEY. The reply is kept in the folder `replies` of the store, so that the same question on the same
     evidence is paid for once; nothing else is written, and nothing where the store cannot be written.
     """
@@ -74,6 +75,7 @@ def ask_command(
         asked = models.reading_model(
             store, model, base_url, timeout=timeout, retries=retries, max_cost=max_cost, prices=price
         )
+        extraction.tell_nothing_drawn(memory, graph=graph, k=k, settings=settings)
         terminal = _Terminal() if sys.stdout.isatty() and not as_json else None
         try:
             answer = memory.ask(
@@ -136,6 +138,10 @@ def _tell(answer: "Answer", max_tokens: int) -> None:
         say(f"it may be meant as a citation, and was not checked: {told}")
     if answer.on_record and not answer.citations:
         say("the answer cites no record; check it against `mempp evidence`")
+    if answer.evidence.hits or answer.triples:
+        kept = "; the reply was kept from before" if answer.cached else ""
+        usage = f"{answer.usage.input_tokens:,} tokens read, {answer.usage.output_tokens:,} written"
+        say(f"{answer.model}: {usage}; cost {models.dollars(answer.cost)}{kept}")
     if answer.cut:
         say(f"the answer is cut: the model wrote {max_tokens:,} tokens; see --max-tokens")
 

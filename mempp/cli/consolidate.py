@@ -27,7 +27,13 @@ def consolidate_command(
         typer.Option("--threshold", metavar="COSINE", help="How alike documents must be to be asked about together."),
     ] = 0.85,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the groups and the calls they may take; ask and write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show the groups, and estimate calls, tokens and cost; ask and write nothing."
+        ),
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also ask about groups that a run changed and --undo took back.")
     ] = False,
     max_calls: models.MaxCalls = None,
     max_cost: models.MaxCost = None,
@@ -50,21 +56,25 @@ def consolidate_command(
     current, the others are marked as superseded and are still found. Restatement: a text that stands for all of them is
     added, and they are archived. Distinct: nothing changes. Documents tagged pinned or confidential take no part.
     Stopped or killed at any time, the same command goes on where it was. Replies are kept in the folder `replies` of
-    the store. --undo takes a whole run back. Exit code 1: calls failed; run the same command again.
+    the store. --undo takes a whole run back, and its groups stay so. To the default encoder, which knows English,
+    texts in other languages seem alike that are not: look at --dry-run first. Exit code 1: a group was left as it is,
+    because a call failed, the reply was of no use, it is too long, or a limit was reached; the same command tries
+    again.
     """
     if undo is not None:
-        if dry_run or price or any(one is not None for one in (model, base_url, max_calls, max_cost)):
+        if dry_run or again or price or any(one is not None for one in (model, base_url, max_calls, max_cost)):
             raise InputError("--undo goes without the options of a new run")
         _undo(store, options.typed(undo), as_json=as_json)
         return
     with mempp.open(store, create=False, read_only=dry_run) as memory:
-        asked: Any = model if base_url is None else None  # of a dry run, which needs no key
+        asked: Any = models.unasked_model(model, base_url, price) if dry_run else None
         if not dry_run:
             asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
         report = memory.consolidate(
             model=asked,
             threshold=threshold,
             dry_run=dry_run,
+            again=again,
             max_calls=max_calls,
             max_cost=max_cost,
             concurrency=concurrency,
@@ -76,7 +86,9 @@ def consolidate_command(
             _print(memory, report)
     if not quiet:
         _tell(report)
-    if report.counts["failed"]:
+        if dry_run:
+            models.tell_limits(report, max_calls, max_cost)
+    if not dry_run and (report.failed or not report.finished):
         raise typer.Exit(AT_FAULT)
 
 
@@ -91,7 +103,8 @@ def _undo(store: str, run_id: str, *, as_json: bool) -> None:
         return
     say(
         f"run {run_id} is undone: {_documents(len(report.reinstated))} current again, "
-        f"{_documents(len(report.archived))} archived that had been merged"
+        f"{_documents(len(report.archived))} archived that had been merged; the next run leaves its groups as they are "
+        "(else --again)"
     )
     if report.left:
         rows = ", ".join(map(str, report.left[:_REASONS_TOLD]))
@@ -114,6 +127,7 @@ def _pairs(report: "ConsolidationReport") -> Iterator[tuple[str, str]]:
     yield "groups", f"{len(report.groups):,}"
     if report.dry_run:
         yield "calls of a model", f"{len(report.groups):,} to {report.calls_at_most:,}"
+        yield from models.estimated(report)
         return
     for outcome, count in report.counts.items():
         if count or outcome in ("conflict", "restatement", "distinct"):
@@ -135,7 +149,10 @@ def _tell(report: "ConsolidationReport") -> None:
     if len(report.failed) > _REASONS_TOLD:
         say(f"{len(report.failed) - _REASONS_TOLD:,} groups more were left untouched; see --json")
     if report.stopped is not None:
-        say(f"stopped at a limit; the same command goes on: {report.stopped}")
+        say(f"stopped at a limit: {report.stopped}")
+    if report.undone:
+        groups = f"{len(report.undone):,} {'group' if len(report.undone) == 1 else 'groups'}"
+        say(f"{groups} stayed as they are, because a run that changed them was undone; --again asks about them")
     if report.run_id is not None:
         say(f"to take all of it back: mempp consolidate STORE --undo {report.run_id}")
 

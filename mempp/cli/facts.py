@@ -23,6 +23,9 @@ def facts_command(
     base_url: models.BaseUrl = None,
     row: extraction.Rows = None,
     again: extraction.Again = False,
+    dry_run: extraction.DryRun = False,
+    list_them: extraction.ListThem = False,
+    withdraw: extraction.Withdraw = False,
     max_calls: models.MaxCalls = None,
     max_cost: models.MaxCost = None,
     price: models.Prices = None,
@@ -36,18 +39,29 @@ def facts_command(
 
     With MEMPP_WEIGHT_FACTS above 0, documents are also found by the words of their cards; otherwise no answer changes.
     Stopped or killed at any time, the same command goes on where it was. Replies are kept in the folder `replies` of
-    the store. Exit code 1: calls failed; run the same command again.
+    the store. Exit code 1: a document was not done, because a call failed, its reply
+    was of no use, or a limit was reached; the same command asks about it again.
     """
     chosen: Any = mode  # checked by the memory
-    with options.open_to_write(store) as memory:
+    asking = again or dry_run or any(one for one in (model, base_url, price)) or max_calls is not None
+    asking = asking or max_cost is not None
+    if extraction.kept(store, "cards", row, listed=list_them, withdraw=withdraw, asking=asking, as_json=as_json):
+        return
+    with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
+        asked: Any = models.unasked_model(model, base_url, price) if dry_run else None
+        if not dry_run:
+            asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
         report = memory.extract_facts(
-            model=models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price),
+            model=asked,
             mode=chosen,
             rows=row or None,
             again=again,
+            dry_run=dry_run,
             max_calls=max_calls,
             max_cost=max_cost,
             concurrency=concurrency,
             progress=sys.stderr.isatty() and not quiet,
         )
     extraction.tell(store, report, "cards", as_json=as_json, quiet=quiet)
+    if dry_run and not quiet:
+        models.tell_limits(report, max_calls, max_cost)

@@ -1,6 +1,7 @@
 """`mempp graph`: the entity graph is drawn from the documents."""
 
 import sys
+from typing import Any
 
 from mempp.cli import extraction, models, options
 
@@ -11,6 +12,9 @@ def graph_command(
     base_url: models.BaseUrl = None,
     row: extraction.Rows = None,
     again: extraction.Again = False,
+    dry_run: extraction.DryRun = False,
+    list_them: extraction.ListThem = False,
+    withdraw: extraction.Withdraw = False,
     max_calls: models.MaxCalls = None,
     max_cost: models.MaxCost = None,
     price: models.Prices = None,
@@ -24,17 +28,28 @@ def graph_command(
 
     Two calls for each document: the entities that it names, and the triples over these that it states. The graph is
     used by `ask --graph` and `evidence --graph`, and changes no other answer. Stopped or killed at any time, the same
-    command goes on where it was. Replies are kept in the folder `replies` of the store. Exit code 1: calls failed; run
-    the same command again.
+    command goes on where it was. Replies are kept in the folder `replies` of the store. Exit code 1: a
+    document was not done, because a call failed, its reply was of no use, or a limit was reached; the same command asks
+    about it again.
     """
-    with options.open_to_write(store) as memory:
+    asking = again or dry_run or any(one for one in (model, base_url, price)) or max_calls is not None
+    asking = asking or max_cost is not None
+    if extraction.kept(store, "triples", row, listed=list_them, withdraw=withdraw, asking=asking, as_json=as_json):
+        return
+    with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
+        asked: Any = models.unasked_model(model, base_url, price) if dry_run else None
+        if not dry_run:
+            asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
         report = memory.build_graph(
-            model=models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price),
+            model=asked,
             rows=row or None,
             again=again,
+            dry_run=dry_run,
             max_calls=max_calls,
             max_cost=max_cost,
             concurrency=concurrency,
             progress=sys.stderr.isatty() and not quiet,
         )
     extraction.tell(store, report, "triples", as_json=as_json, quiet=quiet)
+    if dry_run and not quiet:
+        models.tell_limits(report, max_calls, max_cost)

@@ -1,12 +1,15 @@
 """What the commands that ask a language model have in common: options, the model, and what was spent."""
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import mempp
+from mempp.cli.output import say
 
 if TYPE_CHECKING:
     from mempp import ConsolidationReport, ExtractionReport
@@ -27,16 +30,26 @@ BaseUrl = Annotated[
     typer.Option(
         "--base-url",
         metavar="URL",
-        help="A server of your own, such as http://localhost:11434/v1; it needs no key.",
+        help="A server of your own, such as http://localhost:11434/v1; it needs no key. By default that of "
+        "OPENAI_BASE_URL or ANTHROPIC_BASE_URL.",
         show_default=False,
     ),
 ]
 MaxCalls = Annotated[
-    int | None, typer.Option("--max-calls", metavar="N", help="Calls that may be made.", show_default=False)
+    int | None,
+    typer.Option(
+        "--max-calls", metavar="N", help="Calls that may be made; replies that are kept are none.", show_default=False
+    ),
 ]
 MaxCost = Annotated[
     float | None,
-    typer.Option("--max-cost", metavar="USD", help="US dollars that may be spent.", show_default=False),
+    typer.Option(
+        "--max-cost",
+        metavar="USD",
+        help="US dollars that may be spent. A call is made only where the most that it may cost fits, --retries "
+        "included: a multiple of what it mostly costs.",
+        show_default=False,
+    ),
 ]
 Prices = Annotated[
     list[str] | None,
@@ -56,6 +69,26 @@ Timeout = Annotated[
 Retries = Annotated[
     int, typer.Option("--retries", metavar="N", help="How often a request that failed in passing is repeated.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class UnaskedModel:
+    """What a dry run knows of a model: no key and no server are needed."""
+
+    name: str
+    budget: "Budget"
+
+
+def unasked_model(model: str | None, base_url: str | None, prices: list[str] | None) -> UnaskedModel | None:
+    """The model that a dry run names; None where none is named.
+
+    Raises:
+        InputError: who serves it cannot be told, or a price is none.
+    """
+    from mempp.llm import provider_of
+
+    budget, name = _budget(None, prices), model or os.environ.get("MEMPP_MODEL", "").strip()
+    return UnaskedModel(":".join(provider_of(name, base_url=base_url)), budget) if name else None
 
 
 def working_model(
@@ -103,4 +136,27 @@ def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[st
     """What a report says of calls, tokens and cost, for people."""
     yield "calls of the model", f"{report.asked:,}, and {report.cached:,} replies that were kept"
     yield "tokens", f"{report.usage.input_tokens:,} read, {report.usage.output_tokens:,} written"
-    yield "cost", "not known" if report.cost is None else f"${report.cost:.4f}"
+    yield "cost", dollars(report.cost)
+
+
+def estimated(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[str, str]]:
+    """What a dry run says of tokens and cost, for people."""
+    yield "tokens, estimated", f"{report.usage.input_tokens:,} read, {report.usage.output_tokens:,} written"
+    yield "cost, estimated", dollars(report.cost)
+
+
+def tell_limits(
+    report: "ConsolidationReport | ExtractionReport", max_calls: int | None, max_cost: float | None
+) -> None:
+    """Of a dry run: which limit would stop the work before its end."""
+    if max_calls is not None and report.calls_at_most > max_calls:
+        say(f"--max-calls {max_calls:,} may stop it before the end: up to {report.calls_at_most:,} calls")
+    if max_cost is not None and report.cost is None:
+        say(f"--max-cost {max_cost:g} cannot be kept: no price is known; see --price")
+    elif max_cost is not None and report.cost is not None and report.cost > max_cost:
+        say(f"--max-cost {max_cost:g} may stop it before the end: {dollars(report.cost)} by the estimate")
+
+
+def dollars(cost: float | None) -> str:
+    """A cost for people."""
+    return "not known" if cost is None else f"${cost:.4f}"

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mempp.cli.output import one_line
+
 if TYPE_CHECKING:
     from mempp import Statistics
 
@@ -19,6 +21,8 @@ def as_pairs(statistics: "Statistics") -> Iterator[tuple[str, str]]:
     yield "threads", f"{statistics.threads:,}"
     yield "entries of the log", f"{statistics.entries:,}"
     yield "annotations", f"{statistics.annotations:,}"
+    for kind, count in statistics.annotations_by_kind.items():
+        yield f"  {one_line(kind)}", f"{count:,}"
     yield "encoder", statistics.encoder or "none"
     yield "without vector", f"{statistics.without_vector:,}"
     if statistics.bytes_on_disk is not None:

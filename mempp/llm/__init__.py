@@ -12,7 +12,17 @@ from mempp.llm.anthropic_messages import AnthropicMessages
 from mempp.llm.base import JsonSchema, Model, Pieces, Provider, Reply, Request, Stopped, Usage, streamed
 from mempp.llm.cache import MemoryReplies, Replies, ReplyCache
 from mempp.llm.client import CachedModel
-from mempp.llm.cost import PRICES, PRICES_AS_OF, Budget, Price, parse_price
+from mempp.llm.cost import (
+    PRICES,
+    PRICES_AS_OF,
+    Budget,
+    Price,
+    estimate_of,
+    most_of,
+    never_suffices,
+    parse_price,
+    tokens_about,
+)
 from mempp.llm.failures import UnansweredError, checked_base_url
 from mempp.llm.objects import Parsed, object_of
 from mempp.llm.openai_chat import OpenAIChat
@@ -38,11 +48,15 @@ __all__ = [
     "Usage",
     "chat_model",
     "checked_base_url",
+    "estimate_of",
     "model",
+    "most_of",
+    "never_suffices",
     "object_of",
     "parse_price",
     "provider_of",
     "streamed",
+    "tokens_about",
 ]
 
 _OPENAI = re.compile(r"(gpt-|chatgpt-|o\d)")

@@ -1,7 +1,7 @@
 """What is asked of a language model, and what comes back, whoever serves it."""
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 Stopped = Literal["end", "length", "refusal"]
@@ -34,6 +34,9 @@ class Request:
     """Form of the reply. A server that knows no schemas is asked without: `object_of` checks what came."""
     repeat: int = 0
     """0, 1, 2, … for a request that is made several times on purpose."""
+    usable: "Callable[[Reply], bool] | None" = field(default=None, compare=False, repr=False)
+    """Tells whether a reply is of use; None: every one is. Others are not kept, and if one is found all the same, the
+    model is asked again. It is no part of what the request is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,11 @@ def request_digest(identity: Mapping[str, Any], request: Request) -> str:
     ).hexdigest()
 
 
+def usable(request: Request, reply: Reply) -> bool:
+    """Whether a reply may be kept, and served again, for a request."""
+    return request.usable is None or request.usable(reply)
+
+
 def _reply(stored: Mapping[str, Any]) -> Reply:
     text, (read, written), seconds = stored["text"], stored["usage"], stored["seconds"]
     if not (isinstance(text, str) and isinstance(read, int) and isinstance(written, int)):

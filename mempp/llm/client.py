@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mempp.llm.base import Pieces, Provider, Reply, Request, Sent
-from mempp.llm.cache import Replies, request_digest
+from mempp.llm.cache import Replies, request_digest, usable
 from mempp.llm.cost import Budget, Reservation
 from mempp.llm.failures import UnansweredError
 
 
 class CachedModel:
     """Asks a provider for what the cache does not hold, and only for what the budget allows.
+
+    A reply of which the request says that it is of no use (`Request.usable`) is given to whoever asked, and not kept;
+    one that lies in the cache all the same, from before, counts as none.
 
     Threads that ask the same at the same time are served by one request. (Processes that do may each send theirs.)
     """
@@ -52,7 +55,7 @@ class CachedModel:
 
     def kept(self, request: Request) -> Reply | None:
         """Returns the reply that the cache has for a request, if it has one; nothing is sent."""
-        return None if self._cache is None else self._cache.get(request_digest(self._provider.identity, request))
+        return None if self._cache is None else self._found(request_digest(self._provider.identity, request), request)
 
     def ask(self, request: Request) -> Reply:
         """Returns the reply; see `Model.ask` for what it raises.
@@ -64,10 +67,10 @@ class CachedModel:
             return self._send(request)
         digest = request_digest(self._provider.identity, request)
         with self._turn(digest):
-            reply = self._cache.get(digest)
+            reply = self._found(digest, request)
             if reply is None:
                 reply = self._send(request)
-                self._cache.put(digest, self._provider.identity, request, reply)
+                self._keep(digest, request, reply)
             return reply
 
     def stream(self, request: Request) -> Pieces[Reply]:
@@ -80,13 +83,21 @@ class CachedModel:
             return (yield from self._streamed(request))
         # No turn is held: whoever takes the pieces may do anything between two of them, and ask the same again.
         digest = request_digest(self._provider.identity, request)
-        reply = self._cache.get(digest)
+        reply = self._found(digest, request)
         if reply is None:
             reply = yield from self._streamed(request)
-            self._cache.put(digest, self._provider.identity, request, reply)
+            self._keep(digest, request, reply)
         elif reply.text and reply.stopped != "refusal":
             yield reply.text
         return reply
+
+    def _found(self, digest: str, request: Request) -> Reply | None:
+        reply = None if self._cache is None else self._cache.get(digest)
+        return reply if reply is None or usable(request, reply) else None
+
+    def _keep(self, digest: str, request: Request, reply: Reply) -> None:
+        if self._cache is not None and usable(request, reply):
+            self._cache.put(digest, self._provider.identity, request, reply)
 
     def _send(self, request: Request) -> Reply:
         with self._reserved(request) as bill:

@@ -21,6 +21,8 @@ PRICES_AS_OF = "2026-11-30"
 
 # What the provider adds around a request: roles, and an instruction of its own for a schema.
 _TOKENS_AROUND = 1000
+_BYTES_PER_TOKEN = 4
+"""Of English text, roughly; for estimates, never for limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,8 @@ class Budget:
 
         Args:
             max_cost: US dollars that may not be exceeded; None for no limit.
-            prices: Model → price, before `PRICES`; "" holds for every model that is not named (see `parse_price`).
+            prices: Model → price, before `PRICES`; the model's name with or without "openai:" or "anthropic:" before
+                it, or "" for every model that is not named (see `parse_price`).
 
         Raises:
             InputError: `max_cost` is no number of 0 or more, or `prices` are none.
@@ -240,7 +243,7 @@ class Budget:
             InputError: as `check`.
         """
         self.check(model)
-        reservation = Reservation(model, self.price(model), _most(request), attempts)
+        reservation = Reservation(model, self.price(model), most_of(request), attempts)
         with self._changed:
             while self._max_cost is not None:
                 kept = self._spent + self._uncertain
@@ -248,9 +251,13 @@ class Budget:
                     break
                 own = self._out[reservation.thread]
                 if own or not self._out.total() or kept + reservation.cost > self._max_cost:
+                    if reservation.cost > self._max_cost:
+                        raise CostLimitError(
+                            f"the cost limit of ${self._max_cost:g} {never_suffices(reservation.cost, attempts)}"
+                        )
                     out = f", ${self._reserved:.4f} are set aside for requests that are out" if own else ""
                     raise CostLimitError(
-                        f"the cost limit of ${self._max_cost:.2f} is reached: ${kept:.4f} are spent{out}, and the next "
+                        f"the cost limit of ${self._max_cost:g} is reached: ${kept:.4f} are spent{out}, and the next "
                         f"request to {model} may cost ${reservation.cost:.4f} in {attempts} attempt(s); raise the "
                         "limit (max_cost, --max-cost) or allow fewer repeats (max_retries, --retries) to go on"
                     )
@@ -293,8 +300,46 @@ class Budget:
         self._changed.notify_all()
 
 
-def _most(request: Request) -> Usage:
+def most_of(request: Request) -> Usage:
+    """The most tokens that one attempt at a request can take: what every limit of the cost sets aside for it."""
+    return Usage(_size(request) + _TOKENS_AROUND, request.max_tokens)
+
+
+def estimate_of(request: Request, written: int) -> Usage:
+    """Roughly the tokens that a request takes, for people who want to know before they ask.
+
+    Args:
+        request: it; four bytes count as a token.
+        written: tokens that the reply may be expected to have.
+    """
+    return Usage(_size(request) // _BYTES_PER_TOKEN, min(written, request.max_tokens))
+
+
+def tokens_about(text: str) -> int:
+    """Roughly the tokens of a text; for estimates, never for limits."""
+    return len(text.encode(errors="surrogatepass")) // _BYTES_PER_TOKEN
+
+
+def never_suffices(most: float, attempts: int) -> str:
+    """What is wrong with a limit that no run gets anywhere with, in words that go on from the limit.
+
+    Args:
+        most: US dollars that the next step may cost at most, in all its attempts.
+        attempts: how often a request is sent at most.
+    """
+    fewer = f", or allow no repeats (max_retries, --retries 0; then ${_up(most / attempts)})" if attempts > 1 else ""
+    often = f" in {attempts} attempts" if attempts > 1 else ""
+    return (
+        f"can never suffice: the next step alone may cost ${_up(most)}{often}, and nothing is sent that might exceed "
+        f"the limit; give at least that (max_cost, --max-cost){fewer}"
+    )
+
+
+def _up(dollars: float) -> str:
+    return f"{(math.floor(dollars * 10_000) + 1) / 10_000:.4f}"  # more than it, whatever the rounding
+
+
+def _size(request: Request) -> int:
+    """Bytes that are sent."""
     size = len(request.system.encode(errors="surrogatepass")) + len(request.prompt.encode(errors="surrogatepass"))
-    if request.schema is not None:
-        size += len(json.dumps(request.schema))
-    return Usage(size + _TOKENS_AROUND, request.max_tokens)
+    return size if request.schema is None else size + len(json.dumps(request.schema))

@@ -12,7 +12,7 @@ from mempp.evidence import Evidence
 from mempp.llm import Model, Reply, Request, Usage, streamed
 from mempp.operators.citations import CitationReader
 from mempp.operators.graph_search import GraphEvidence, GraphOptions, Triple, graph_evidence
-from mempp.operators.models import ask_model, checked_reply, cost_of, model_for
+from mempp.operators.models import ask_model, checked_reply, cost_of, model_for, read_by
 from mempp.operators.prompts import NOT_ON_RECORD, ask_prompt, ask_system, day_or_moment
 from mempp.recall import Bounds, is_auto
 from mempp.records import Record
@@ -57,7 +57,8 @@ class Answer:
     """Tokens of the reply, and with `graph` of that which named the entities; those of a cached one were paid for
     before."""
     cost: float | None
-    """US dollars of this call by list prices, 0 for a cached reply and where no model was asked; None: not known."""
+    """US dollars of this call by list prices, 0 for a cached reply and where no model was asked; None: not known, as it
+    always is of a model that no price is known of."""
     cached: bool
     """Whether the reply was there from an earlier call."""
     cut: bool
@@ -138,8 +139,14 @@ def ask(
         speaks_for = bound.speaks_for(memory, bounds)
         return _answer(NOT_ON_RECORD, CitationReader(()), speaks_for, bound, evidence, asked)
     prompt = ask_prompt(question, str(evidence), as_of=bound.told, known_at=bound.known_at, asked_at=bound.asked_at)
-    request = Request(system=ask_system(triples=bool(triples)), prompt=prompt, max_tokens=max_tokens)
-    reader = CitationReader((*evidence.row_ids, *(triple.row_id for triple in triples)))
+    given = (*evidence.row_ids, *(triple.row_id for triple in triples))
+    request = Request(
+        system=ask_system(triples=bool(triples)),
+        prompt=prompt,
+        max_tokens=max_tokens,
+        usable=read_by(lambda reply: _read(reply, given, asked.name, max_tokens)),
+    )
+    reader = CitationReader(given)
     parts: list[str] = []
 
     def told(piece: str) -> None:
@@ -154,9 +161,7 @@ def ask(
         told(reader.read(reply.text))
     told(reader.rest())
     if not parts:
-        raise ModelReplyError(
-            f"{asked.name} said nothing but {quoted(reply.text)}, which are no rows that it was given"
-        )
+        raise _nothing_said(reply, asked.name)
     speaks_for = bound.speaks_for(memory, bounds)
     return _answer("".join(parts), reader, speaks_for, bound, evidence, asked, request=request, reply=reply)
 
@@ -182,6 +187,20 @@ def _check(reply: Reply, model: str, max_tokens: int) -> None:
         )
     if not text:
         raise ModelReplyError(f"{model} returned an empty answer; ask in other words, or another model")
+
+
+def _read(reply: Reply, given: tuple[int, ...], model: str, max_tokens: int) -> str:
+    """The whole answer in a reply; raises ModelReplyError where there is none."""
+    _check(reply, model, max_tokens)
+    reader = CitationReader(given)
+    text = reader.read(reply.text) + reader.rest()
+    if not text:
+        raise _nothing_said(reply, model)
+    return text
+
+
+def _nothing_said(reply: Reply, model: str) -> ModelReplyError:
+    return ModelReplyError(f"{model} said nothing but {quoted(reply.text)}, which are no rows that it was given")
 
 
 @dataclass(frozen=True, slots=True)

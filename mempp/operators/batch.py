@@ -17,7 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from mempp.errors import CostLimitError, InputError, MemppError, ModelReplyError, ModelRequestError, quoted
-from mempp.llm import Budget, CachedModel, Model, Reply, Request, UnansweredError, Usage
+from mempp.llm import (
+    Budget,
+    CachedModel,
+    Model,
+    Reply,
+    Request,
+    UnansweredError,
+    Usage,
+    most_of,
+    never_suffices,
+)
 from mempp.operators.models import ask_model
 
 Value = TypeVar("Value")
@@ -110,7 +120,8 @@ class Batch:
         self._keeping = ours if ours is not None and ours.cache is not None else None
         if self._max_cost is not None and self._price is None:
             raise InputError(
-                f"no price is known for {model.name}, so max_cost cannot be kept; use max_calls, or give one: "
+                f"no price is known for {model.name}, so max_cost cannot be kept; use max_calls (--max-calls), or give "
+                "a price in US dollars per million tokens: --price IN,OUT, in Python "
                 "mempp.chat_model(…, budget=mempp.llm.Budget(prices=…))"
             )
         self.account = Account()
@@ -120,8 +131,8 @@ class Batch:
 
     @property
     def cost(self) -> float | None:
-        """US dollars by list prices; None where requests were sent and no price is known."""
-        return None if self._price is None and self.account.asked else self.account.cost
+        """US dollars by list prices; None where no price is known, whether or not all replies were kept."""
+        return None if self._price is None else self.account.cost
 
     def run(self, jobs: Iterable[Job[Value]]) -> Generator[Done[Value], None, None]:
         """The outcome of each job, in order; fewer where a limit is reached, and `stopped` then says which.
@@ -193,20 +204,33 @@ class Batch:
         return self._max_cost is None or account.cost + sum(map(self._most, requests)) <= self._max_cost
 
     def _limit(self, requests: Sequence[Request], account: Account) -> str:
-        """Which limit these requests would not keep."""
+        """Which limit these requests would not keep, and what is to be done."""
         if self._max_calls is not None and account.asked + len(requests) > self._max_calls:
             calls = f"{len(requests)} {'call' if len(requests) == 1 else 'calls'}"
-            return f"max_calls={self._max_calls}: {account.asked} were made, and the next may take {calls}"
+            if len(requests) > self._max_calls:
+                return (
+                    f"max_calls={self._max_calls} can never suffice: the next step alone may take {calls}; give at "
+                    "least that (max_calls, --max-calls)"
+                )
+            return (
+                f"max_calls={self._max_calls}: {account.asked} were made, and the next may take {calls}; the same "
+                "again goes on"
+            )
         most = sum(map(self._most, requests))
+        if self._max_cost is not None and most > self._max_cost:
+            return f"max_cost={self._max_cost} {never_suffices(most, self._attempts)}"
         often = f", in {self._attempts} attempts at each call (max_retries, --retries)," if self._attempts > 1 else ""
-        return f"max_cost={self._max_cost}: ${account.cost:.4f} are spent, and the next may take{often} ${most:.4f}"
+        return (
+            f"max_cost={self._max_cost}: ${account.cost:.4f} are spent, and the next may take{often} ${most:.4f}; "
+            "the same again goes on"
+        )
 
     def _most(self, request: Request) -> float:
         """US dollars that a request costs at most, sent as often as it may be."""
         return self._most_of_one(request) * self._attempts
 
     def _most_of_one(self, request: Request) -> float:
-        return 0.0 if self._price is None else self._price.of(Budget().reserve(self._model.name, request).most)
+        return 0.0 if self._price is None else self._price.of(most_of(request))
 
     def _work(self, job: Job[Value]) -> tuple["Done[Value] | BaseException", Account]:
         account = Account()

@@ -14,7 +14,6 @@ Each group is one commit, in the order of the groups whatever order replies arri
 what was decided (see `consolidation_log`), so a run that was killed goes on where it stopped.
 """
 
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.errors import InputError, ModelRequestError, quoted
-from mempp.llm import Model, Usage, provider_of
+from mempp.llm import Model, Usage
 from mempp.operators import consolidation_prompts as prompts
 from mempp.operators.batch import CONCURRENCY, Ask, Batch, Done, Job
 from mempp.operators.consolidation_log import (
@@ -40,10 +39,11 @@ from mempp.operators.consolidation_log import (
     reason_of,
     remembered,
     runs_of,
+    taken_back,
 )
 from mempp.operators.consolidation_report import ConsolidationReport, Group
 from mempp.operators.grouping import first_rows, groups
-from mempp.operators.models import model_for
+from mempp.operators.models import estimated_cost, model_for, name_of
 from mempp.progress import reporter
 from mempp.records import ACTIVE, Document
 
@@ -90,6 +90,7 @@ def consolidate(
     model: str | Model | None = None,
     threshold: float = 0.85,
     dry_run: bool = False,
+    again: bool = False,
     max_calls: int | None = None,
     max_cost: float | None = None,
     concurrency: int = CONCURRENCY,
@@ -101,20 +102,22 @@ def consolidate(
     if memory.encoder is None:
         raise InputError("consolidation compares vectors, and this memory was opened with encoder='none'")
     if dry_run:
-        return _dry_run(memory, _name(model), threshold)
+        return _dry_run(memory, model, threshold, again=again)
     memory.commit(lambda draft: None)  # so that it is known to be writable before anything is paid for
     asked = model_for(memory, model, replies_required=True)
     batch = Batch(asked, concurrency=concurrency, max_calls=max_calls, max_cost=max_cost)
     terms = Terms(asked.name, threshold, prompts.VERSION)
     run = _run_to_go_on_with(memory, terms, run_id)
     with reporter(progress, "consolidating", None) as done:
-        return _Consolidation(memory, batch, terms, run, done).execute()
+        return _Consolidation(memory, batch, terms, run, done, again=again).execute()
 
 
-def _dry_run(memory: "Memory", model: str | None, threshold: float) -> ConsolidationReport:
-    found = candidates(memory)
-    known = remembered(runs_of(memory), model)
-    new = [Group(rows=rows, outcome="waiting") for rows in found.grouped(threshold) if rows not in known]
+def _dry_run(memory: "Memory", model: str | Model | None, threshold: float, *, again: bool) -> ConsolidationReport:
+    found, runs = candidates(memory), runs_of(memory)
+    known, spared = remembered(runs, name_of(model)), {} if again else taken_back(runs)
+    grouped = found.grouped(threshold)
+    new = [Group(rows=rows, outcome="waiting") for rows in grouped if rows not in known and rows not in spared]
+    calls = [one for group in new for one in prompts.estimates([memory.get(row) for row in group.rows])]
     return ConsolidationReport(
         run_id=None,
         finished=not new,
@@ -122,20 +125,13 @@ def _dry_run(memory: "Memory", model: str | None, threshold: float) -> Consolida
         candidates=len(found.rows),
         without_vector=found.without_vector,
         groups=tuple(new),
+        undone=tuple(rows for rows in grouped if rows in spared),
         asked=0,
         cached=0,
-        usage=Usage(),
-        cost=0.0,
+        usage=sum(calls, Usage()),
+        cost=estimated_cost(model, calls),
         stopped=None,
     )
-
-
-def _name(model: str | Model | None) -> str | None:
-    """The name of a model that need not be there: a dry run asks nothing."""
-    named = os.environ.get("MEMPP_MODEL", "").strip() or None if model is None else model
-    if named is not None and not isinstance(named, str) and not isinstance(getattr(named, "name", None), str):
-        raise InputError(f"model is {quoted(named)}; give a name such as openai:gpt-4o-mini, or an object with a name")
-    return ":".join(provider_of(named)) if isinstance(named, str) else None if named is None else named.name
 
 
 def _checked(threshold: object) -> float:
@@ -176,7 +172,14 @@ class _Consolidation:
     """One call: pass after pass until nothing new is found, a limit is reached, or calls failed."""
 
     def __init__(
-        self, memory: "Memory", batch: Batch, terms: Terms, run: Run | None, progress: Callable[[int], None]
+        self,
+        memory: "Memory",
+        batch: Batch,
+        terms: Terms,
+        run: Run | None,
+        progress: Callable[[int], None],
+        *,
+        again: bool,
     ) -> None:
         self._memory = memory
         self._batch = batch
@@ -186,6 +189,9 @@ class _Consolidation:
         self._anchor = None if run is None else run.anchor
         """The row that carries the marks of the run; None as long as nothing of it was written."""
         self._progress = progress
+        self._again = again
+        self._spared: dict[Rows, None] = {}
+        """Groups that are left because an undone run had changed them, in the order in which they were met."""
         self._groups: list[Group] = []
         self._given_up: set[Rows] = set()
         """Groups that failed or were left: not to be asked about again in this call."""
@@ -198,7 +204,7 @@ class _Consolidation:
         if self._run is None:
             complete = self._passes(self._new(found))
         else:
-            self._pass(self._run.left, resumed=True)
+            self._pass(self._left_of(self._run), resumed=True)
             complete = self._batch.stopped is None and self._passes(self._new(candidates(memory)))
         if complete and self._anchor is not None:
             self._mark_finished(self._anchor)
@@ -210,6 +216,7 @@ class _Consolidation:
             candidates=len(found.rows),
             without_vector=found.without_vector,
             groups=tuple(self._groups),
+            undone=tuple(self._spared),
             asked=account.asked,
             cached=account.cached,
             usage=account.usage,
@@ -229,9 +236,19 @@ class _Consolidation:
         return True
 
     def _new(self, found: Candidates) -> list[Rows]:
-        """The groups that nothing is known of."""
-        known = remembered(runs_of(self._memory), self._terms.model) | self._given_up
-        return [rows for rows in found.grouped(self._terms.threshold) if rows not in known]
+        """The groups that nothing is known of, and that nobody wanted left as they were."""
+        runs = runs_of(self._memory)
+        known = remembered(runs, self._terms.model) | self._given_up
+        new = [rows for rows in found.grouped(self._terms.threshold) if rows not in known]
+        spared = {} if self._again else taken_back(runs)
+        self._spared |= {rows: None for rows in new if rows in spared}
+        return [rows for rows in new if rows not in spared]
+
+    def _left_of(self, run: Run) -> list[Rows]:
+        """What a run has left of its plan, without what was treated and undone since the plan was made."""
+        since = {} if self._again else taken_back(runs_of(self._memory))
+        self._spared |= {rows: None for rows in run.left if since.get(rows, -1) > run.planned}
+        return [rows for rows in run.left if rows not in self._spared]
 
     def _pass(self, plan: Sequence[Rows], *, resumed: bool) -> list[Group]:
         """Ask about groups, and write down what is decided, one by one in their order.

@@ -5,7 +5,8 @@ A run writes annotations of the kind "consolidation", each with the run's id:
 - a plan, in the commit of the first outcome of each pass (or by itself, where the first call failed): the groups of the
   pass, so that a run that was killed goes on with the very same groups;
 - an outcome for each group that was decided, in the commit of the changes of state that it led to;
-- "finished" when nothing is left to do, and "undone" when it was undone, which takes back the outcomes before it.
+- "finished" when nothing is left to do, and "undone" when it was undone, which takes back the outcomes before it; the
+  groups that it had changed are then known as such, so that no later run changes them again unasked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,8 +58,12 @@ class Run:
     """The row that its first annotation is about, and its marks too."""
     plan: tuple[Rows, ...] = ()
     """The groups of its latest pass."""
+    planned: int = -1
+    """The entry that tells the plan."""
     decided: list[Decided] = field(default_factory=list)
     """In order; those that were undone are not among them."""
+    taken_back: dict[Rows, int] = field(default_factory=dict)
+    """The groups that it changed and that were undone → the entry that says so."""
     finished: bool = False
     undone: bool = False
 
@@ -125,6 +130,15 @@ def remembered(runs: Mapping[str, Run], model: str | None) -> set[Rows]:
     }
 
 
+def taken_back(runs: Mapping[str, Run]) -> dict[Rows, int]:
+    """The groups that any run changed and that were undone → the last entry that says so."""
+    found: dict[Rows, int] = {}
+    for run in runs.values():
+        for rows, sequence in run.taken_back.items():
+            found[rows] = max(sequence, found.get(rows, -1))
+    return found
+
+
 def _terms_payload(terms: Terms) -> dict[str, Any]:
     return {"model": terms.model, "threshold": terms.threshold, "prompts": terms.prompts}
 
@@ -137,11 +151,12 @@ def _read(annotation: Annotation, runs: dict[str, Run]) -> None:
         runs[run_id] = Run(run_id, terms, annotation.row_id)
     run = runs[run_id]
     if "plan" in payload:
-        run.plan = tuple(tuple(rows) for rows in payload["plan"])
+        run.plan, run.planned = tuple(tuple(rows) for rows in payload["plan"]), annotation.sequence
     elif "label" in payload:
         run.decided.append(Decided(tuple(payload["rows"]), payload["label"], payload["row"], annotation.sequence))
     elif "finished" in payload:
         run.finished = True
     elif "undone" in payload:
         run.undone = True
+        run.taken_back |= {one.rows: annotation.sequence for one in run.decided if one.label != "distinct"}
         run.decided.clear()

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from mempp.errors import ModelReplyError
 from mempp.evidence import tagged
-from mempp.llm import Reply, Request, object_of
+from mempp.llm import Reply, Request, Usage, estimate_of, object_of
+from mempp.operators.models import read_by
 from mempp.records import Record
 
 VERSION = "1"
@@ -80,6 +81,7 @@ def label_request(records: str) -> Request:
         prompt=f"The records:\n\n{records}\n\nWhich label?",
         max_tokens=_MAX_LABEL_TOKENS,
         schema=_LABEL_SCHEMA,
+        usable=read_by(label_of),
     )
 
 
@@ -89,7 +91,16 @@ def merge_request(records: str) -> Request:
         system=_MERGE_SYSTEM,
         prompt=f"The records:\n\n{records}\n\nThe one text:",
         max_tokens=MAX_MERGED_TOKENS,
+        usable=read_by(merged_text_of),
     )
+
+
+def estimates(records: Sequence[Record]) -> list[Usage]:
+    """Roughly the tokens of the two calls that a group may take; none where it is too long to be sent."""
+    text = shown(records)
+    if text is None:
+        return []
+    return [estimate_of(label_request(text), 10), estimate_of(merge_request(text), MAX_MERGED_TOKENS)]
 
 
 def label_of(reply: Reply) -> Label:

@@ -39,14 +39,16 @@ class ConsolidationReport:
     """Rows that were not, because they have no vector yet; `embed()` makes it."""
     groups: tuple[Group, ...]
     """The groups that were not known from before, pass by pass; of a dry run, those of the first pass."""
+    undone: tuple[tuple[int, ...], ...] = ()
+    """Groups that stayed as they are because an undone run had changed the very same rows; see `again`."""
     asked: int
     """Calls of the model that were made."""
     cached: int
     """Replies that were there from earlier calls."""
     usage: Usage
-    """Tokens of the calls that were made."""
+    """Tokens of the calls that were made; of a dry run an estimate, if every group takes two calls."""
     cost: float | None
-    """US dollars of these by list prices; None where the price is not known."""
+    """US dollars of these by list prices; None where the price is not known, or a dry run names no model."""
     stopped: str | None
     """The limit that was reached, if one was."""
 

@@ -8,23 +8,33 @@ A document may be done again, with another model, say. Nothing is taken back in 
 count are those behind its last marker, as far as a question may know of it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mempp.errors import ModelReplyError, ModelRequestError
 from mempp.evidence import tagged
-from mempp.llm import Usage
+from mempp.llm import Model, Usage
 from mempp.operators.batch import Batch, Done, Job
+from mempp.operators.models import estimated_cost
+from mempp.operators.triples import EXTRACTED, TRIPLE
 from mempp.recall import PermittedRows
-from mempp.records import ACTIVE, Record
+from mempp.records import ACTIVE, FACT, FACTS, Annotation, Record
+from mempp.settings import check_choice
 
 if TYPE_CHECKING:
     from mempp import Draft, Memory
 
+WITHDRAWN = "withdrawn"
+"""In a marker: what was drawn from its document was withdrawn, and it is not done."""
 MAX_CHARS = 40_000
 """The most characters of a document that a model reads; of a longer one its beginning."""
+
+
+What = Literal["cards", "triples"]
+KINDS: Mapping[str, tuple[str, str]] = {"cards": (FACT, FACTS), "triples": (TRIPLE, EXTRACTED)}
+"""What is drawn → the kind of its annotations, and of the markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ class Extraction:
     kept_apart: tuple[str, ...] = ()
     """The terms that make a document one to be done again when they differ, whether or not that was asked for."""
     job: Callable[[Record], Job[Drawn]]
+    estimates: Callable[[Record], Sequence[Usage]]
+    """Roughly the tokens of each call that a document may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +70,8 @@ class Undone:
 
     row: int
     reason: str
-    may_succeed: bool
-    """Whether the same request may succeed another time. If not, the reply was of no use, and it is kept."""
+    failed: bool
+    """Whether a call failed. If not, a reply came and was of no use. Neither is kept: the next call asks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,26 +99,29 @@ class ExtractionReport:
     cached: int
     """Replies that were there from earlier calls."""
     usage: Usage
-    """Tokens of the calls that were made."""
+    """Tokens of the calls that were made; of a dry run an estimate."""
     cost: float | None
-    """US dollars of these by list prices; None where the price is not known."""
+    """US dollars of these by list prices; None where the price is not known, or a dry run names no model."""
     stopped: str | None
     """The limit that was reached, if one was."""
+    dry_run: bool = False
+    calls_at_most: int = 0
+    """Of a dry run: calls that its documents may take, those whose replies are kept included."""
 
     @property
     def waiting(self) -> int:
-        """Documents that were not asked about, because a limit was reached."""
+        """Documents that were not asked about, because a limit was reached or nothing was to be asked."""
         return self.documents - self.done - len(self.undone)
 
     @property
     def failed(self) -> tuple[Undone, ...]:
-        """The documents whose calls failed; the next call asks about them again."""
-        return tuple(one for one in self.undone if one.may_succeed)
+        """The undone documents whose calls failed; the others had a reply that was of no use."""
+        return tuple(one for one in self.undone if one.failed)
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left that another call could do."""
-        return not self.waiting and not self.failed
+        """Whether all documents are done; if not, the next call asks about the others."""
+        return not self.waiting and not self.undone
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -137,9 +152,7 @@ def extract(
         ModelError: no request can succeed. What was done before stands, and the next call goes on from there.
     """
     markers = _Markers(memory, extraction, again=again)
-    # An archived document is in scope where what stands for it is not among the rows; it takes no part all the same.
-    chosen = [one for one in memory.records(rows=_there(memory, rows)) if one.state.into is None]
-    records = [record for record in chosen if not markers.done(record.row_id)]
+    chosen, records = _waiting(memory, markers, rows)
     written = empty = items = dropped = 0
     undone: list[Undone] = []
     cut: list[int] = []
@@ -155,8 +168,8 @@ def extract(
                 items += len(drawn.items)
                 dropped += drawn.dropped
             else:
-                reason, may_succeed = str(drawn), isinstance(drawn, ModelRequestError)
-                undone.append(Undone(row=record.row_id, reason=reason, may_succeed=may_succeed))
+                failed = isinstance(drawn, ModelRequestError)
+                undone.append(Undone(row=record.row_id, reason=str(drawn), failed=failed))
             progress(number)
     account = batch.account
     return ExtractionReport(
@@ -174,6 +187,73 @@ def extract(
         cost=batch.cost,
         stopped=batch.stopped,
     )
+
+
+def estimate(
+    memory: "Memory", model: str | Model | None, extraction: Extraction, *, rows: PermittedRows | None, again: bool
+) -> ExtractionReport:
+    """What `extract` would ask about, and roughly what it would take; nothing is asked and nothing written.
+
+    Raises:
+        RowNotFoundError: one of the rows does not exist.
+        InputError: the model is neither a name nor an object with one.
+    """
+    chosen, records = _waiting(memory, _Markers(memory, extraction, again=again), rows)
+    calls = [one for record in records for one in extraction.estimates(record)]
+    return ExtractionReport(
+        documents=len(records),
+        known=len(chosen) - len(records),
+        done=0,
+        empty=0,
+        items=0,
+        dropped=0,
+        cut=tuple(record.row_id for record in records if len(record.text) > MAX_CHARS),
+        undone=(),
+        asked=0,
+        cached=0,
+        usage=sum(calls, Usage()),
+        cost=estimated_cost(model, calls),
+        stopped=None,
+        dry_run=True,
+        calls_at_most=len(calls),
+    )
+
+
+def drawn(memory: "Memory", what: What, rows: PermittedRows | None = None) -> list[Annotation]:
+    """See `Memory.drawn` for arguments and errors."""
+    item, marker = _kinds(what)
+    permitted = None if rows is None else {record.row_id for record in memory.records(rows=_there(memory, rows))}
+    items: dict[int, list[Annotation]] = {}
+    both = [*memory.annotations(kind=item), *memory.annotations(kind=marker)]
+    for one in sorted(both, key=lambda annotation: annotation.sequence):
+        if one.kind == marker:
+            items.pop(one.row_id, None)
+        elif permitted is None or one.row_id in permitted:
+            items.setdefault(one.row_id, []).append(one)
+    return [one for row in sorted(items) for one in items[row]]
+
+
+def withdraw(memory: "Memory", what: What, rows: PermittedRows | None = None) -> int:
+    """See `Memory.withdraw` for arguments and errors."""
+    _, marker = _kinds(what)
+    permitted = None if rows is None else {record.row_id for record in memory.records(rows=_there(memory, rows))}
+    withdrawn: list[int] = []
+
+    def build(draft: "Draft") -> None:
+        last = {one.row_id: one.payload for one in memory.annotations(kind=marker)}
+        done = {row for row, payload in last.items() if not (isinstance(payload, dict) and payload.get(WITHDRAWN))}
+        found = done | {one.row_id for one in drawn(memory, what)}
+        withdrawn[:] = sorted(found if permitted is None else found & permitted)
+        for row in withdrawn:
+            draft.annotate(row, marker, {WITHDRAWN: True, "items": 0})
+
+    memory.commit(build)
+    return len(withdrawn)
+
+
+def _kinds(what: What) -> tuple[str, str]:
+    check_choice("what", what, tuple(KINDS))
+    return KINDS[what]
 
 
 def shown(record: Record) -> str:
@@ -211,7 +291,7 @@ class _Markers:
     def done(self, row: int) -> bool:
         """Whether a document needs nothing further."""
         payload, terms = self._last.get(row), self._extraction.terms
-        if payload is None:
+        if payload is None or payload.get(WITHDRAWN):
             return False
         compared = terms if self._again else self._extraction.kept_apart
         return all(payload.get(name) == terms[name] for name in compared)
@@ -221,6 +301,13 @@ class _Markers:
         if self._memory.head_sequence != self.head:
             self._read()
         return self.done(row)
+
+
+def _waiting(memory: "Memory", markers: _Markers, rows: PermittedRows | None) -> tuple[list[Record], list[Record]]:
+    """The documents that take part, and those of them that are not done yet."""
+    # An archived document is in scope where what stands for it is not among the rows; it takes no part all the same.
+    chosen = [one for one in memory.records(rows=_there(memory, rows)) if one.state.into is None]
+    return chosen, [record for record in chosen if not markers.done(record.row_id)]
 
 
 def _there(memory: "Memory", rows: PermittedRows | None) -> PermittedRows | None:

@@ -9,6 +9,7 @@ from mempp.errors import InvalidDateError, ModelReplyError
 from mempp.evidence import one_line
 from mempp.llm import JsonSchema, Reply, Request, object_of
 from mempp.operators.extraction import Drawn, checked_text
+from mempp.operators.models import read_by
 
 VERSION = "1"
 """Changes with the wording; stands in each marker."""
@@ -87,7 +88,11 @@ def cards_request(record: str, mode: Mode) -> Request:
         f'{_CARD}\n\nReply with a JSON object: {{"cards": [{_FORMS[mode]}]}}. Where there is none: {{"cards": []}}.'
     )
     return Request(
-        system=system, prompt=f"The record:\n\n{record}\n\nIts cards:", max_tokens=_MAX_TOKENS, schema=_SCHEMAS[mode]
+        system=system,
+        prompt=f"The record:\n\n{record}\n\nIts cards:",
+        max_tokens=_MAX_TOKENS,
+        schema=_SCHEMAS[mode],
+        usable=read_by(lambda reply: cards_of(reply, mode, None)),
     )
 
 

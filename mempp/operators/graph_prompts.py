@@ -8,6 +8,7 @@ from mempp.errors import ModelReplyError
 from mempp.evidence import one_line
 from mempp.llm import JsonSchema, Reply, Request, object_of
 from mempp.operators.extraction import checked_text
+from mempp.operators.models import read_by
 from mempp.operators.triples import LONGEST_NAME, Statement, key_of
 
 VERSION = "1"
@@ -89,6 +90,7 @@ def entities_request(record: str) -> Request:
         prompt=f"The record:\n\n{record}\n\nIts entities:",
         max_tokens=_MAX_TOKENS,
         schema=_ENTITIES_SCHEMA,
+        usable=read_by(entities_of),
     )
 
 
@@ -108,6 +110,7 @@ def _triples_request(record: str, entities: str) -> Request:
         prompt=f"The record:\n\n{record}\n\nThe entities:\n{entities}\n\nThe statements:",
         max_tokens=_MAX_TRIPLE_TOKENS,
         schema=_TRIPLES_SCHEMA,
+        usable=read_by(lambda reply: statements_of(reply, ())),
     )
 
 
@@ -118,6 +121,7 @@ def question_request(question: str) -> Request:
         prompt=f"The question:\n{question}\n\nIts entities:",
         max_tokens=_MAX_TOKENS,
         schema=_ENTITIES_SCHEMA,
+        usable=read_by(entities_of),
     )
 
 

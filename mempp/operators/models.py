@@ -1,11 +1,27 @@
 """The model of an operator: by name, by the environment, or as given; its replies are kept beside the store."""
 
+import os
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from mempp.errors import InputError, MemppError, ModelError, quoted
-from mempp.llm import Budget, CachedModel, MemoryReplies, Model, Replies, Reply, ReplyCache, Request, Usage, model
+from mempp.errors import InputError, MemppError, ModelError, ModelReplyError, quoted
+from mempp.llm import (
+    Budget,
+    CachedModel,
+    MemoryReplies,
+    Model,
+    Price,
+    Replies,
+    Reply,
+    ReplyCache,
+    Request,
+    Usage,
+    model,
+    most_of,
+    provider_of,
+)
 
 if TYPE_CHECKING:
     from mempp import Memory
@@ -63,6 +79,23 @@ def replies_of(memory: "Memory", *, required: bool) -> Replies:
         return _in_memory.setdefault(memory, MemoryReplies(behind=on_disk))
 
 
+def read_by(read: Callable[[Reply], object]) -> Callable[[Reply], bool]:
+    """For `Request.usable`: whether a reply can be read, so that it is worth keeping.
+
+    Args:
+        read: reads a reply, and raises ModelReplyError where it is of no use.
+    """
+
+    def usable(reply: Reply) -> bool:
+        try:
+            read(reply)
+        except ModelReplyError:
+            return False
+        return True
+
+    return usable
+
+
 def ask_model(model: Model, request: Request) -> Reply:
     """Returns the reply of a model that may be the caller's own, and may do and give anything.
 
@@ -96,12 +129,41 @@ def checked_reply(model: Model, reply: object) -> Reply:
 
 def cost_of(model: Model, reply: Reply | None, request: Request | None) -> float | None:
     """US dollars of a reply by list prices, and the most that each attempt before it may have cost that was never
-    answered: 0 for one that was kept, or where nothing was asked; None: not known."""
-    if reply is None or request is None or reply.cached:
+    answered: 0 for one that was kept, or where nothing was asked; None: not known, and no price of the model is."""
+    if reply is None or request is None:
         return 0.0
-    budget = model.budget if isinstance(model, CachedModel) else Budget()
-    price = budget.price(model.name)
-    # A server that does not count leaves both at 0.
-    if price is None or reply.usage == Usage():
+    price = price_of(model)
+    if price is None:
         return None
-    return price.of(reply.usage) + reply.lost * price.of(Budget().reserve(model.name, request).most)
+    if reply.cached:
+        return 0.0
+    # A server that does not count leaves both at 0.
+    return None if reply.usage == Usage() else price.of(reply.usage) + reply.lost * price.of(most_of(request))
+
+
+def name_of(model: str | Model | None) -> str | None:
+    """The name of a model that need not be there, since nothing is asked; None where none is named.
+
+    Raises:
+        InputError: it is neither a name nor an object with one.
+    """
+    named = os.environ.get("MEMPP_MODEL", "").strip() or None if model is None else model
+    if named is not None and not isinstance(named, str) and not isinstance(getattr(named, "name", None), str):
+        raise InputError(f"model is {quoted(named)}; give a name such as openai:gpt-4o-mini, or an object with a name")
+    return ":".join(provider_of(named)) if isinstance(named, str) else None if named is None else named.name
+
+
+def price_of(model: str | Model | None) -> Price | None:
+    """The price of a model that need not be there: by its own budget if it has one, else the list price.
+
+    Raises:
+        InputError: as `name_of`.
+    """
+    name, budget = name_of(model), getattr(model, "budget", None)
+    return None if name is None else (budget if isinstance(budget, Budget) else Budget()).price(name)
+
+
+def estimated_cost(model: str | Model | None, calls: Sequence[Usage]) -> float | None:
+    """US dollars that calls of so many tokens would cost; None: no price is known."""
+    price = price_of(model)
+    return None if price is None else sum(map(price.of, calls))

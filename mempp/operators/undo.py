@@ -38,7 +38,8 @@ def undo(memory: "Memory", run_id: str) -> UndoReport:
     A group whose merged row was retracted is left, since undoing must not bring to light what somebody took out. What
     superseded a merged row since supersedes the rows that it stood for. What a later run made of a merged row stays;
     undo that run too if it is not wanted. A run that was undone changes nothing when it is undone again; it is not gone
-    on with, and what it had found distinct is asked about again by the next run.
+    on with. Groups of the very same rows as it changed are left as they are by later runs, unless they are asked for
+    (`consolidate(again=True)`); what it had found distinct is asked about again by the next run.
 
     Raises:
         InputError: there is no such run.

@@ -12,6 +12,7 @@ from eval.cases import Case, Collection, EvalDocument
 from eval.errors import EvalError, UsageError
 from eval.systems import system
 from eval.systems.base import Options
+from eval.systems.operators import Operators
 
 DOCUMENTS = (
     EvalDocument(id="a", text="r1 note: E1 likes E2.", occurred_at="2024-01-10"),
@@ -93,6 +94,14 @@ def test_replies_are_kept_and_a_call_that_fails_ends_the_run(server):
 def test_without_a_model_it_is_told(server):
     with pytest.raises(UsageError, match="no model is named"):
         system("mempp", Options(settings={"graph": "1"}), encoder=TopicEncoder())
+
+
+def test_a_server_of_ones_own_is_named_by_an_option_of_the_operators(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("local-7b", "openai:local-7b"):
+        with pytest.raises(UsageError if name == "local-7b" else EvalError, match="operator_base_url=URL") as caught:
+            Operators.of({"consolidate": "1", "operator_model": name})
+        assert "--base-url" not in str(caught.value)
 
 
 def test_the_rows_of_the_ablation_run(server, tmp_path):
