@@ -81,7 +81,7 @@ def test_calls_are_those_allowed_and_nothing_is_lost(base, server, tmp_path):
 
 
 def test_a_failure_at_any_of_the_first_thirty_calls(base, server, tmp_path):
-    """Every third of them, each in a run of its own on the same store; each is taken back."""
+    """Every third of them, each in a run of its own on the same store; each is taken back, and asked about again."""
     mempp.restore(base, tmp_path / "store")
     with mempp.open(tmp_path / "store") as memory:
         rows = len(memory)
@@ -101,9 +101,9 @@ def test_a_failure_at_any_of_the_first_thirty_calls(base, server, tmp_path):
                 "openai:gpt-4o-mini", base_url=server.openai_url, max_retries=0, cache=MemoryReplies()
             )
             before = len(memory)
-            first = memory.consolidate(model=model, threshold=THRESHOLD)
+            first = memory.consolidate(model=model, threshold=THRESHOLD, again=True)
             assert first.finished == (len(counted) < nth or nth == 0)
-            second = memory.consolidate(model=model, threshold=THRESHOLD)
+            second = memory.consolidate(model=model, threshold=THRESHOLD, again=True)
             assert second.finished
             run_id = first.run_id or second.run_id
             assert second.run_id in (run_id, None)
