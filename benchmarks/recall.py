@@ -7,7 +7,8 @@ A record is made of random words (Zipf) in threads, with vectors in clusters tha
 that nothing but questions is embedded. A question is embedded by MiniLM, for its time, and then given a vector that
 lies about a cluster as documents do; every other one has its own, which is far from all clusters.
 
-For each size, setting and scope: the median time from question to hits, the median processor time of all threads (which
+For each size how long opening took, with the caches there, and what the process then holds, mapped files among it. For
+each setting and scope: the median time from question to hits, the median processor time of all threads (which
 is what counts on a machine with other work), and how many of the nearest rows by a full scan the vector leg found.
 Beside them the encoder alone, and what the machine reads from memory: a full scan of the vectors cannot be faster.
 Stores are kept in `--store`, and used again when they are there: a million rows take some minutes to add. Beyond
@@ -29,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mempp
-from benchmarks.report import machine, write_json
+from benchmarks.report import machine, resident, write_json
 from mempp.encoders import EncoderIdentity
 from mempp.recall import Bounds
 
@@ -154,7 +155,14 @@ def opened(path: Path, rows: int, encoder: Drawn, *, exact_up_to: int | None, of
     if not path.exists():
         with mempp.open(path, encoder=encoder, **options) as memory:
             memory.add_many(record(rows, of_a_thread=of_a_thread), batch_size=4096, progress=True)
+    began, used = time.perf_counter(), time.process_time()
     memory = mempp.open(path, encoder=encoder, **options)
+    wall, processor = time.perf_counter() - began, time.process_time() - used
+    print(
+        f"\n{len(memory):,} rows opened in {wall:.2f} s ({processor:.2f} s of the processors); the process holds "
+        f"{resident() / 1e6:,.0f} MB",
+        flush=True,
+    )
     index = memory._projection.indexes.vectors
     assert index is not None
     index.wait_until_built()
@@ -261,7 +269,7 @@ def tables(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 measured = measure(memory, encoder, rounds=arguments.rounds)
             rates = bandwidth(rows)
             print(
-                f"\n{rows:,} rows; the encoder alone {alone['long']:.1f} ms (long question), {alone['short']:.1f} ms "
+                f"{rows:,} rows; the encoder alone {alone['long']:.1f} ms (long question), {alone['short']:.1f} ms "
                 f"(short); memory {rates['sum']:.1f} GB/s (sum), {rates['product']:.1f} GB/s (product): a full scan "
                 f"takes {4e-6 * rows * DIMENSIONS / rates['sum']:.1f} ms at least; load {os.getloadavg()[0]:.1f}"
             )
