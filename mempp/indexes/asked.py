@@ -93,7 +93,7 @@ def counts_in(
         rows: ascending.
     """
     holding, counts = postings
-    if len(rows) * _LOOKED_UP > len(holding) + rows[-1:].sum():
+    if len(rows) and len(rows) * _LOOKED_UP > len(holding) + rows[-1]:
         held = np.zeros(int(rows[-1]) + 1, np.uint32)
         within = int(np.searchsorted(holding, np.uint32(len(held))))
         held[holding[:within]] = counts[:within]

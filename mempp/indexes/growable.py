@@ -23,11 +23,6 @@ class GrowableArray(Generic[Scalar]):
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
-    def room(self) -> int:
-        """How many rows there is room for."""
-        return len(self._room)
-
     def reserve(self, needed: int) -> None:
         """Make room for so many rows in all, so that appending up to there copies nothing."""
         if needed > len(self._room):

@@ -48,7 +48,8 @@ class VectorIndex:
     Beyond `exact_up_to` views an HNSW graph is built in the background over the views there are; later ones are
     searched exactly beside it, until there are enough of them for a new graph. Then `rank` finds at least about 95 of
     the 100 best rows, unless it is told to be exact; the scores of the rows found are always exact. While no graph is
-    ready, and where a scan is quicker, everything is exact.
+    ready, and where a scan is quicker, everything is exact, but for a question that is near to nothing: by codes it
+    finds nearly all of the best (see `scan.contenders_by_codes`).
     """
 
     def __init__(self, dimensions: int, *, exact_up_to: int = 1_000_000, graphs: GraphKeeper | None = None) -> None:
@@ -204,7 +205,7 @@ class VectorIndex:
             question_vector: a unit vector, shape (dimensions,).
             allowed: the scope, shape (n_rows,).
             limit: how many rows at most. Fewer come back only when the scope holds fewer rows with vectors.
-            exact: do without the graph.
+            exact: leave nobody out: without the graph, and with what codes prove alone.
 
         Raises:
             EncoderError: the question's vector has the wrong shape, or numbers that are not finite.
