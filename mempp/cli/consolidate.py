@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -67,9 +67,7 @@ def consolidate_command(
         _undo(store, options.typed(undo), as_json=as_json)
         return
     with mempp.open(store, create=False, read_only=dry_run) as memory:
-        asked: Any = models.unasked_model(model, base_url, price) if dry_run else None
-        if not dry_run:
-            asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
+        asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
         report = memory.consolidate(
             model=asked,
             threshold=threshold,

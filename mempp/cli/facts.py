@@ -43,14 +43,11 @@ def facts_command(
     was of no use, or a limit was reached; the same command asks about it again.
     """
     chosen: Any = mode  # checked by the memory
-    asking = again or dry_run or any(one for one in (model, base_url, price)) or max_calls is not None
-    asking = asking or max_cost is not None
+    asking = again or dry_run or models.any_given(model, base_url, price, max_calls, max_cost)
     if extraction.kept(store, "cards", row, listed=list_them, withdraw=withdraw, asking=asking, as_json=as_json):
         return
     with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
-        asked: Any = models.unasked_model(model, base_url, price) if dry_run else None
-        if not dry_run:
-            asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
+        asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
         report = memory.extract_facts(
             model=asked,
             mode=chosen,

@@ -1,7 +1,6 @@
 """`mempp graph`: the entity graph is drawn from the documents."""
 
 import sys
-from typing import Any
 
 from mempp.cli import extraction, models, options
 
@@ -32,14 +31,11 @@ def graph_command(
     document was not done, because a call failed, its reply was of no use, or a limit was reached; the same command asks
     about it again.
     """
-    asking = again or dry_run or any(one for one in (model, base_url, price)) or max_calls is not None
-    asking = asking or max_cost is not None
+    asking = again or dry_run or models.any_given(model, base_url, price, max_calls, max_cost)
     if extraction.kept(store, "triples", row, listed=list_them, withdraw=withdraw, asking=asking, as_json=as_json):
         return
     with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
-        asked: Any = models.unasked_model(model, base_url, price) if dry_run else None
-        if not dry_run:
-            asked = models.working_model(model, base_url, timeout=timeout, retries=retries, prices=price)
+        asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
         report = memory.build_graph(
             model=asked,
             rows=row or None,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,6 +102,26 @@ def working_model(
     return mempp.chat_model(
         model, base_url=base_url, budget=_budget(None, prices), timeout=timeout, max_retries=retries
     )
+
+
+def operators_model(
+    model: str | None, base_url: str | None, prices: list[str] | None, *, dry_run: bool, timeout: float, retries: int
+) -> Any:
+    """The model of an operator, as `working_model`; of a dry run, which asks nothing, as `unasked_model`."""
+    if dry_run:
+        return unasked_model(model, base_url, prices)
+    return working_model(model, base_url, timeout=timeout, retries=retries, prices=prices)
+
+
+def any_given(
+    model: str | None,
+    base_url: str | None,
+    prices: list[str] | None,
+    max_calls: int | None,
+    max_cost: float | None,
+) -> bool:
+    """Whether an option was given that only a run which asks a model needs."""
+    return bool(model or base_url or prices) or max_calls is not None or max_cost is not None
 
 
 def reading_model(
