@@ -4,8 +4,9 @@
     python -m benchmarks encode --one-core          # processor seconds of one thread each, for a machine that is busy
     python -m benchmarks encode --evidence          # what int8 costs in retrieval, against float32
 
-Documents of OrgMemBench, cut at 256 word pieces; turns of LoCoMo; a question of 20 words and one of 40. All in one
-process, one after another in every round; the figures are medians of the rounds, after one round that is not counted.
+Documents of OrgMemBench, cut at 256 word pieces; turns of LoCoMo; twenty questions of each (10 and 39 words on
+average), one by one. All in one process, one after another in every round; the figures are medians of the rounds, after
+one round that is not counted.
 sentence-transformers takes part where it is installed, with its own batches of 32 and as many threads as torch takes.
 
 The evidence: recall@10 on LoCoMo and coverage in 40,000 characters on OrgMemBench under the default settings, once
@@ -38,15 +39,10 @@ from mempp.encoders.minilm_graph import DIMENSIONS, MAX_PIECES
 from mempp.encoders.pieces import PieceCutter
 from mempp.encoders.runtime import SentenceModel, start_session
 
-QUESTIONS = {
-    "question of 20 words": "Which vendor did the board approve for the VPN rollout after the security review in March "
-    "of last year, and why?",
-    "question of 40 words": "Who decided to move the quarterly budget review from the first to the second week of the "
-    "month, what did the finance team say about the change at that time, and does the decision still hold today for "
-    "the offices abroad?",
-}
+_DATASETS = {"documents": "orgmembench", "turns": "locomo"}
+_QUESTIONS = {"question of LoCoMo": "locomo", "question of OrgMemBench": "orgmembench"}
 _BASE = "sentence-transformers, torch"
-_QUESTION_RUNS = 20
+_QUESTIONS_EACH = 20
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -67,7 +63,17 @@ def texts(data: Path, documents: int, turns: int) -> dict[str, list[str]]:
         collections = dataset(name).read(data / name, {})
         return [one.text for one in islice((one for each in collections for one in each.documents), count)]
 
-    return {"documents": first("orgmembench", documents), "turns": first("locomo", turns)}
+    counts = {"documents": documents, "turns": turns}
+    return {kind: first(name, counts[kind]) for kind, name in _DATASETS.items()}
+
+
+def questions(data: Path) -> dict[str, list[str]]:
+    """Twenty questions by kind, spread over all of a benchmark."""
+    asked = {}
+    for kind, name in _QUESTIONS.items():
+        every = [case.text for each in dataset(name).read(data / name, {}) for case in each.cases]
+        asked[kind] = every[:: max(1, len(every) // _QUESTIONS_EACH)][:_QUESTIONS_EACH]
+    return asked
 
 
 def measure(
@@ -83,35 +89,35 @@ def measure(
         one_core: every encoder has one thread, and processor time is taken: comparable while other programs run.
 
     Returns:
-        rows with `encoder`; `documents_per_second`, `turns_per_second`, `question_20_ms`, `question_40_ms`; the same
-        with `_ratio`, times as fast as sentence-transformers (None where it is missing); `cosine_mean` and
-        `cosine_min` to the first row, over documents and turns; `note` instead of figures for what is not installed.
+        rows with `encoder`; `documents_per_second`, `turns_per_second`, `question_locomo_ms`,
+        `question_orgmembench_ms`; the same with `_ratio`, times as fast as sentence-transformers (None where it is
+        missing); `cosine_mean` and `cosine_min` to the first row, over documents and turns; `note` instead of
+        figures for what is not installed.
     """
-    given = texts(data, documents, turns)
+    given, asked = texts(data, documents, turns), questions(data)
     with ExitStack() as stack:
         peers, notes = _peers(stack, 1 if one_core else None)
         clock = time.process_time if one_core else time.perf_counter
         times: dict[tuple[str, str], list[float]] = {}
         vectors: dict[str, NDArray[np.float32]] = {}
         for round_ in range(rounds + 1):
-            for what in (*given, *QUESTIONS):
+            for what in (*given, *asked):
                 for peer in peers:
-                    taken = _time(peer, what, given, clock)
+                    taken = _time(peer, what, given, asked, clock)
                     if round_:
                         times.setdefault((peer.name, what), []).append(taken)
         for peer in peers:
             vectors[peer.name] = np.concatenate([peer.many(some) for some in given.values()])
     rows: list[dict[str, Any]] = []
     for peer in peers:
-        median = {what: statistics.median(times[peer.name, what]) for what in (*given, *QUESTIONS)}
+        median = {what: statistics.median(times[peer.name, what]) for what in (*given, *asked)}
         base = {what: statistics.median(times.get((_BASE, what), [float("nan")])) for what in median}
         cosines = np.einsum("ij,ij->i", vectors[peer.name], vectors[peers[0].name], dtype=np.float64)
         row: dict[str, Any] = {"encoder": peer.name}
         for what, key, figure in (
             ("documents", "documents_per_second", len(given["documents"]) / median["documents"]),
             ("turns", "turns_per_second", len(given["turns"]) / median["turns"]),
-            ("question of 20 words", "question_20_ms", 1000 * median["question of 20 words"]),
-            ("question of 40 words", "question_40_ms", 1000 * median["question of 40 words"]),
+            *((kind, f"question_{name}_ms", 1000 * median[kind]) for kind, name in _QUESTIONS.items()),
         ):
             row[key] = figure
             row[f"{key}_ratio"] = base[what] / median[what] if base[what] == base[what] else None
@@ -119,16 +125,22 @@ def measure(
     return notes + rows
 
 
-def _time(peer: Peer, what: str, given: dict[str, list[str]], clock: Callable[[], float]) -> float:
-    """Seconds for the texts of a kind, or the median for a question asked several times in a row."""
+def _time(
+    peer: Peer,
+    what: str,
+    given: dict[str, list[str]],
+    asked: dict[str, list[str]],
+    clock: Callable[[], float],
+) -> float:
+    """Seconds for the texts of a kind, or the median over its questions, asked one by one."""
     if what in given:
         started = clock()
         peer.many(given[what])
         return clock() - started
     runs = []
-    for _ in range(_QUESTION_RUNS):
+    for question in asked[what]:
         started = clock()
-        peer.one(QUESTIONS[what])
+        peer.one(question)
         runs.append(clock() - started)
     return statistics.median(runs)
 
@@ -230,7 +242,7 @@ def evidence(data: Path) -> list[dict[str, Any]]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows of `measure` as a Markdown table; a ratio to sentence-transformers stands in brackets."""
     lines = [
-        "| encoder | documents/s | turns/s | question of 20 words, ms | of 40 words, ms | cosine, mean | least |",
+        "| encoder | documents/s | turns/s | question of LoCoMo, ms | of OrgMemBench, ms | cosine, mean | least |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -238,7 +250,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             lines.append(f"| {row['encoder']} | {row['note']} | | | | | |")
             continue
         cells = []
-        for key in ("documents_per_second", "turns_per_second", "question_20_ms", "question_40_ms"):
+        for key in ("documents_per_second", "turns_per_second", "question_locomo_ms", "question_orgmembench_ms"):
             ratio = row[f"{key}_ratio"]
             cells.append(f"{row[key]:.1f}" + (f" ({ratio:.2f} ×)" if ratio is not None else ""))
         cosines = [f"{row[key]:.6f}" for key in ("cosine_mean", "cosine_min")]

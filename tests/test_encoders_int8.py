@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -342,3 +343,21 @@ def test_a_graph_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch,
 def test_size_of_the_graphs() -> None:
     weights = read_weights(find_archive())
     assert len(build_graph(weights, "int8")) < 0.4 * len(build_graph(weights, "float32"))
+
+
+@pytest.mark.parametrize(("precision", "sessions"), [("float32", [2, 1]), ("int8", [1])])
+def test_a_question_has_all_threads_where_that_makes_it_faster(
+    precision: str, sessions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = unpadded.start_session
+
+    def counted(*arguments: Any, threads: int | None, where: str) -> Any:
+        started.append(threads)
+        return start(*arguments, threads=threads, where=where)
+
+    monkeypatch.setattr(unpadded, "start_session", counted)
+    encoder = MiniLM(precision=precision, threads=2)  # type: ignore[arg-type]
+    one = encoder.encode_question("one")
+    np.testing.assert_allclose(encoder.encode_documents(["one", "two"])[0], one, atol=1e-6)
+    assert started == sessions

@@ -117,6 +117,8 @@ class MiniLM:
             output="sentence_embedding",
             dimensions=DIMENSIONS,
             threads=self._threads,
+            # In 8 bits a second thread makes no text faster (docs/performance-encoder.md) and takes a core from others.
+            threads_of_one=None if self._precision == "float32" else 1,
             where="all-MiniLM-L6-v2",
         )
 

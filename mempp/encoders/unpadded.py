@@ -1,9 +1,9 @@
 """Running a sentence model without padding: texts of one length together, one core per batch.
 
-Two ways through the same graph. A single text, so a question, has all cores to itself. Several texts are spread over
-the cores, each core with batches of its own: products of a few hundred pieces are too small to be worth dividing, and
-nothing waits for the slowest of several threads. The cores also cut texts into pieces, one round of texts ahead of the
-graph.
+Two ways through the same graph. A single text, so a question, may have several threads to itself. Several texts are
+spread over the cores, each core with batches of its own: products of a few hundred pieces are too small to be worth
+dividing, and nothing waits for the slowest of several threads. The cores also cut texts into pieces, one round of texts
+ahead of the graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,16 +43,18 @@ class UnpaddedModel:
         output: str,
         dimensions: int,
         threads: int | None,
+        threads_of_one: int | None,
         where: str,
     ) -> None:
         """Prepares; `start` reads the graph.
 
         Args:
             cutter: text to piece numbers, at least one for any text.
-            graph: returns the serialised graph; called for each of the two ways at its first use.
+            graph: returns the serialised graph; called at the first use of each way that has a session of its own.
             output: the graph's output, (rows, dimensions).
             dimensions: of the vectors.
             threads: None for one per physical core that this process may use.
+            threads_of_one: how many of them a single text has, None for all.
             where: what to name in messages.
         """
         self._cutter = cutter
@@ -60,10 +62,9 @@ class UnpaddedModel:
         self._dimensions = dimensions
         self._threads = usable_cores() if threads is None else threads
         self._where = where
-        self._alone = Lazy(lambda: start_session(graph(), threads=self._threads, where=where))
-        self._beside = (
-            self._alone if self._threads == 1 else Lazy(lambda: start_session(graph(), threads=1, where=where))
-        )
+        alone = self._threads if threads_of_one is None else min(threads_of_one, self._threads)
+        self._alone = Lazy(lambda: start_session(graph(), threads=alone, where=where))
+        self._beside = self._alone if alone == 1 else Lazy(lambda: start_session(graph(), threads=1, where=where))
 
     def start(self) -> None:
         """Reads the graph now, rather than at the first text.
