@@ -22,6 +22,7 @@ from mempp.encoders.windows import has_windows
 from mempp.errors import RowNotFoundError
 from mempp.indexes import CardIndex, LexicalIndex, TagIndex, VectorIndex
 from mempp.indexes.hnsw import GraphKeeper
+from mempp.indexes.ranking import Allowed
 from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
 from mempp.recall.mentioned_days import days_mentioned
 from mempp.recall.states import ChangeKind
@@ -203,8 +204,7 @@ class Projection:
             bound = self._sequence_bound(question)
             rows = self._table.rows_up_to(bound)
             states = self._states_up_to(bound)
-            allowed = scope_of(question, self._table, states, rows)
-            allowed[[row for row in self.lost_rows if row < rows]] = False
+            allowed = self._allowed(question, states, rows)
             table = self._table
             scope = Scope(
                 allowed=allowed,
@@ -218,10 +218,18 @@ class Projection:
         view = View(scope, states, question.as_of, rows)
         if question.predicate is None:
             return view
-        permitted = [row for row in np.flatnonzero(allowed).tolist() if question.predicate(self.record(row, view))]
-        allowed = np.zeros_like(allowed)
-        allowed[permitted] = True
-        return replace(view, scope=replace(scope, allowed=allowed))
+        # Asked of archived rows too: where what stands for a row is left out, the row itself answers.
+        passing = np.flatnonzero(self._allowed(question, NO_STATES, rows)).tolist()
+        permitted = [row for row in passing if question.predicate(self.record(row, view))]
+        only = replace(question, row_ids=frozenset(permitted), predicate=None)
+        return replace(view, scope=replace(scope, allowed=self._allowed(only, states, rows)))
+
+    def _allowed(self, question: Question, states: States, rows: int) -> Allowed:
+        """The scope's bitset, all applied but the predicate."""
+        with self._lock:
+            allowed = scope_of(question, self._table, states, rows)
+        allowed[[row for row in self.lost_rows if row < rows]] = False
+        return allowed
 
     def _days_of(self, row: int) -> tuple[int, ...]:
         """The days that the text of a row names; a text never changes, so neither do they."""

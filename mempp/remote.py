@@ -1,7 +1,7 @@
 """What the clients of a server share, whichever SDK speaks to it: its address, its key, and an end to waiting.
 
 An SDK's timeout is one for the next bytes: a server that sends a blank now and then is waited for without end. The
-HTTP client made here gives each attempt a time in which its answer must be whole.
+HTTP client made here gives each attempt a time in which the head of its answer must be there, and one for the whole.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mempp.errors import InputError, quoted
+from mempp.head_limit import with_head_limit
 
 LONGEST_WAIT = 86_400.0
 """Seconds. Above some weeks the operating system takes no timeout."""
@@ -55,7 +56,8 @@ def counted() -> Iterator[Attempts]:
 
 def http_client(sdk: Any, timeout: float) -> Any:
     """Returns the HTTP client that an SDK would make for itself, with an end to each attempt: `timeout` seconds after
-    it was sent, `STREAM_FACTOR` times as many for a stream of events. The SDK takes it for a timeout like any other.
+    it was sent, `STREAM_FACTOR` times as many for a stream of events, and `timeout` for the head of the answer. The SDK
+    takes it for a timeout like any other.
     """
 
     def sending(request: Any) -> None:
@@ -70,7 +72,8 @@ def http_client(sdk: Any, timeout: float) -> Any:
         until = response.request.extensions["mempp_sent"] + timeout * (STREAM_FACTOR if streamed else 1)
         response.stream = _within(response, until)
 
-    return sdk.DefaultHttpxClient(timeout=timeout, event_hooks={"request": [sending], "response": [answered]})
+    client = sdk.DefaultHttpxClient(timeout=timeout, event_hooks={"request": [sending], "response": [answered]})
+    return with_head_limit(client, timeout)
 
 
 def _within(response: Any, until: float) -> Any:

@@ -121,6 +121,8 @@ def test_a_merged_row_is_not_seen_early_when_nothing_is_hidden_any_more() -> Non
         {"where": {"p": 2}},
         {"rows": {1}},
         {"rows": {0, 1}},
+        {"rows": lambda record: record.row_id < 2},
+        {"rows": lambda record: "merged" not in record.text},
     ],
 )
 def test_originals_answer_where_the_merged_row_cannot(bounds: dict[str, Any]) -> None:
@@ -179,6 +181,9 @@ def test_the_scope_is_that_of_the_definition(seed: int, steps: list) -> None:
     for bounds in [{}, *FILTERS]:
         found = [record.row_id for record in history.memory.records(**bounds)]
         assert found == plain_scope(history.memory, bounds), bounds
+        if "rows" in bounds:
+            asked = {**bounds, "rows": lambda record, permitted=bounds["rows"]: record.row_id in permitted}
+            assert [record.row_id for record in history.memory.records(**asked)] == found, "a predicate as its rows"
 
 
 @given(st.integers(0, 999), STEPS)
@@ -222,6 +227,8 @@ def test_triples_and_cards_follow_the_scope() -> None:
     assert triples_of(memory, rows=[1, later]) == set()
     assert triples_of(memory, rows=[1]) == {1}
     assert triples_of(memory, rows=[0, first]) == set()
+    assert triples_of(memory, rows=lambda record: record.row_id == 1) == {1}
+    assert triples_of(memory, rows=lambda record: record.row_id in (0, first)) == set()
     # Documents that are archived take no part, whichever rows are asked for.
     report = memory.extract_facts(model=Extractor("test:two"), rows=[0, 1, first])
     assert (report.documents, report.asked) == (0, 0)

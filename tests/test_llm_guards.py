@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from scripted_server import KEY, Answer, ModelServer, reset, say
 
 import mempp
-from mempp.errors import CostLimitError, InputError, MemppError, ModelError, ModelRequestError, StoreWriteError
+from mempp.encoders import OpenAIEncoder
+from mempp.errors import (
+    CostLimitError,
+    EncoderError,
+    InputError,
+    MemppError,
+    ModelError,
+    ModelRequestError,
+    StoreWriteError,
+)
 from mempp.llm import Budget, MemoryReplies, Price, Reply, ReplyCache, Request, Usage, object_of, parse_price, streamed
 from mempp.llm.keys import KeyFilter
 
@@ -104,6 +113,26 @@ def test_a_head_without_end_is_a_timeout(answer: Any, provider: str) -> None:
     assert isinstance(outcome[0], ModelRequestError)
     assert "did not answer within 0.4 s, 2 times" in str(outcome[0])
     assert outcome[0].attempts == 2, "each may have been billed"
+
+
+@pytest.mark.parametrize("answer", [drip, interim])
+def test_an_encoder_does_not_wait_for_a_head_without_end(answer: Any) -> None:
+    with raw_server(answer) as url:
+        encoder = OpenAIEncoder("m", dimensions=4, base_url=f"{url}/v1", api_key="k", timeout=0.4, max_retries=0)
+        outcome: list[Exception] = []
+
+        def encode() -> None:
+            try:
+                encoder.encode_documents(["a text"])
+            except MemppError as error:
+                outcome.append(error)
+
+        encoding = threading.Thread(target=encode, daemon=True)
+        encoding.start()
+        encoding.join(30)
+        assert not encoding.is_alive(), "it waits for ever"
+    assert isinstance(outcome[0], EncoderError)
+    assert "did not answer within 0.4 s" in str(outcome[0])
 
 
 def test_asking_between_two_pieces_does_not_wait_for_itself(server: ModelServer) -> None:

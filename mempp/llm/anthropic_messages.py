@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from mempp import remote
 from mempp.llm.base import Pieces, Reply, Request, Stopped, Usage
 from mempp.llm.failures import without_keys
-from mempp.llm.head_limit import with_head_limit
 from mempp.llm.served import PLACEHOLDER_KEY, Served, count, counted
 
 _READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -51,7 +50,7 @@ class AnthropicMessages(Served[_Form]):
                 base_url=self._base_url,
                 max_retries=max_retries,
                 timeout=self._timeout,
-                http_client=with_head_limit(remote.http_client(self._sdk, self._timeout), self._timeout),
+                http_client=remote.http_client(self._sdk, self._timeout),
             )
         except (self._sdk.AnthropicError, TypeError, ValueError) as error:
             told = f" ({without_keys(str(error), self.keys)})"

@@ -10,7 +10,6 @@ from mempp import remote
 from mempp.errors import ModelError
 from mempp.llm.base import Pieces, Reply, Request, Stopped, Usage
 from mempp.llm.failures import without_keys
-from mempp.llm.head_limit import with_head_limit
 from mempp.llm.served import PLACEHOLDER_KEY, Served, count, counted
 
 _KEY = "OPENAI_API_KEY"
@@ -61,7 +60,7 @@ class OpenAIChat(Served[_Form]):
                 base_url=self._base_url,
                 max_retries=max_retries,
                 timeout=self._timeout,
-                http_client=with_head_limit(remote.http_client(self._sdk, self._timeout), self._timeout),
+                http_client=remote.http_client(self._sdk, self._timeout),
             )
         except self._sdk.OpenAIError as error:
             failure = without_keys(str(error), self.keys)
