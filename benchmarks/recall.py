@@ -166,6 +166,14 @@ def opened(path: Path, rows: int, encoder: Drawn, *, exact_up_to: int | None, of
     index = memory._projection.indexes.vectors
     assert index is not None
     index.wait_until_built()
+    if exact_up_to is not None and exact_up_to < len(index):
+        wall, processor = time.perf_counter() - began, time.process_time() - used
+        print(
+            f"{wall:,.0f} s ({processor:,.0f} s of the processors) after opening began its HNSW graph is there and "
+            f"{'in use' if index._graph is not None else 'not in use: it finds too few of the nearest'}; the process "
+            f"holds {resident() / 1e6:,.0f} MB",
+            flush=True,
+        )
     return memory
 
 
