@@ -2,6 +2,7 @@
 
     indexes    postings of texts and labels; bound to a position of the log by its chain digest
     graph      links of the HNSW graph; bound to the vectors that it was made for by their digest
+    codes-…    codes of the vectors in the flat file, of heads and of windows, to be mapped; bound in the same way
 
 The log stays the only truth: texts, dates and states are always read from it, vectors from their files. A cache of an
 earlier state is extended by what came since. Whatever cannot be used is built anew, and a log message says so.
@@ -21,16 +22,19 @@ from mempp.errors import InputError
 from mempp.indexes import LexicalIndex, TagIndex
 from mempp.indexes.analysis import ANALYSIS_VERSION
 from mempp.indexes.hnsw import GRAPH_VERSION
+from mempp.indexes.kept_codes import CODES_VERSION, KeptCodes
 from mempp.indexes.links import Links
 from mempp.progress import Progress, reporter
-from mempp.projection import Projection
+from mempp.projection import NO_CODES, CodeKeepers, Projection
 from mempp.storage import DOCUMENT, DiskStore, Entry, Store
 from mempp.storage.cache import CACHE, Blob, CacheFolder
 from mempp.storage.codec import give_back
 from mempp.storage.entries import canonical_bytes, chain
+from mempp.storage.flat_cache import FlatArrays, FlatCache
 
 INDEXES = "indexes"
 GRAPH = "graph"
+CODES = ("codes-heads", "codes-windows")
 
 WORTH_ROWS = 256
 """Fewer rows are analysed faster than it is worth to write a file for them."""
@@ -49,6 +53,12 @@ class Caches:
         self._covered = 0  # rows that the cache of the indexes holds
         self.graphs = None if self._folder is None else KeptGraphs(self._folder, writable=not store.read_only)
         """Where the projection's vector index keeps its graph."""
+        self.codes: CodeKeepers = NO_CODES
+        """Where the projection's vector indexes find the codes of their first vectors."""
+        if isinstance(store, DiskStore):
+            flat = FlatCache(store.path / CACHE, store.store_id)
+            heads, windows = (CodesFile(flat, name, writable=not store.read_only) for name in CODES)
+            self.codes = heads, windows
 
     def begin(self, projection: Projection, entries: Sequence[Entry], progress: Progress = False) -> None:
         """Apply all entries of the log to a new projection, with the help of the caches.
@@ -64,7 +74,7 @@ class Caches:
         if restored is not None:
             projection.restore(*restored)
             self._covered = len(restored[0])
-        lacking = sum(entry.kind == DOCUMENT for entry in entries) - self._covered
+        lacking = _rows_of(entries, len(entries)) - self._covered
         if not self._is_worth(lacking):
             projection.apply(entries)
             return
@@ -102,7 +112,7 @@ class Caches:
         if _digest_at(self._store, entries, blob.sequence) != blob.digest:
             _logger.info("the cache of the indexes of %s was made of another log and is passed over", self._store.path)
             return None
-        rows = sum(entry.kind == DOCUMENT for entry in entries[: blob.sequence])
+        rows = _rows_of(entries, blob.sequence)
         try:
             lexical = LexicalIndex.from_arrays(_part(blob.arrays, "texts"))
             tags = TagIndex.from_arrays(_part(blob.arrays, "labels"))
@@ -145,6 +155,38 @@ class KeptGraphs:
             arrays = {name: getattr(links, name) for name in ("level_0", "upper", "levels", "labels")}
             facts = {"entry": links.entry, "digest": links.digest}
             self._folder.write(GRAPH, GRAPH_VERSION, Blob(0, b"", arrays, facts))
+
+
+class CodesFile:
+    """The cache of the codes of an index's first vectors, as `mempp.indexes.kept_codes.CodeKeeper` wants it."""
+
+    def __init__(self, cache: FlatCache, name: str, *, writable: bool) -> None:
+        self._cache = cache
+        self._name = name
+        self._writable = writable
+
+    def load(self, digest: str) -> KeptCodes | None:
+        """The codes of vectors with this SHA-256, mapped, if they were kept."""
+        found = self._cache.load(self._name, CODES_VERSION, digest)
+        if found is None:
+            return None
+        try:
+            return KeptCodes.from_arrays(found.arrays, found.facts)
+        except InputError as error:
+            _logger.warning("the cache %s in %s is passed over: %s", self._name, self._cache.path, error)
+            return None
+
+    def keep(self, digest: str, codes: KeptCodes) -> None:
+        """Keep these codes, if the store is writable."""
+        if self._writable:
+            self._cache.save(self._name, CODES_VERSION, digest, FlatArrays(codes.arrays(), codes.facts()))
+
+
+def _rows_of(entries: Sequence[Entry], sequence: int) -> int:
+    """How many rows the first entries of a log hold: their ids are dense."""
+    documents = (entries[place] for place in range(sequence - 1, -1, -1) if entries[place].kind == DOCUMENT)
+    last = next(documents, None)
+    return 0 if last is None or last.row_id is None else last.row_id + 1
 
 
 def _digest_at(store: DiskStore, entries: Sequence[Entry], sequence: int) -> bytes | None:

@@ -50,6 +50,11 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                # What was read counts as old now. Else the first search, as soon as they are allowed again, would look
+                # at all of it, as something new.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -87,7 +92,13 @@ class Engine:
         elif at is not None:
             self._at = to_microseconds(at, "at", bare_date="end")
         self._caches = Caches(store)
-        self._new_projection = partial(Projection, repeats=repeats, exact_up_to=exact_up_to, graphs=self._caches.graphs)
+        self._new_projection = partial(
+            Projection,
+            repeats=repeats,
+            exact_up_to=exact_up_to,
+            graphs=self._caches.graphs,
+            codes=self._caches.codes,
+        )
         self._writer = threading.RLock()
         self._process = os.getpid()
         self._closed = False

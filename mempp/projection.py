@@ -9,9 +9,11 @@ import hashlib
 import json
 import threading
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -22,6 +24,7 @@ from mempp.encoders.windows import has_windows
 from mempp.errors import RowNotFoundError
 from mempp.indexes import CardIndex, LexicalIndex, TagIndex, VectorIndex
 from mempp.indexes.hnsw import GraphKeeper
+from mempp.indexes.kept_codes import CodeKeeper
 from mempp.indexes.ranking import Allowed
 from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
 from mempp.recall.mentioned_days import days_mentioned
@@ -33,9 +36,15 @@ from mempp.storage.codec import give_back
 HEAD = 0
 """The view of a row's head; 1, 2, … are its windows."""
 
+CodeKeepers = tuple[CodeKeeper | None, CodeKeeper | None]
+"""Where the codes of heads are kept, and those of windows."""
+
+NO_CODES: CodeKeepers = (None, None)
+
 Repeats = Literal["exact", "paper"]
 """What counts as a repeat; see `Projection.repeat_of`."""
 
+_STAMP = attrgetter("ingested_at")
 _STATES_KEPT = 16
 _GIVEN_BACK_FROM = 1 << 20  # bytes
 _ANALYSED_TOGETHER = 2048  # rows; their terms are in memory together
@@ -56,8 +65,16 @@ class View:
 class Projection:
     """The derived state of one store."""
 
-    def __init__(self, *, repeats: Repeats = "exact", exact_up_to: int, graphs: GraphKeeper | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        repeats: Repeats = "exact",
+        exact_up_to: int,
+        graphs: GraphKeeper | None = None,
+        codes: CodeKeepers = NO_CODES,
+    ) -> None:
         self._graphs = graphs
+        self._codes = codes
         self._repeats = repeats
         self._exact_up_to = exact_up_to
         self._lock = threading.RLock()
@@ -133,6 +150,7 @@ class Projection:
         if not entries:
             return
         documents = [entry for entry in entries if entry.kind == "document"]
+        others = [] if len(documents) == len(entries) else [entry for entry in entries if entry.kind != "document"]
         self._tags.names.add_rows([entry.authors for entry in documents])
         # The indexes first: a view is cut to the rows of the table, so it never sees what is only half there.
         for start in range(self._restored, len(documents), _ANALYSED_TOGETHER):
@@ -145,27 +163,30 @@ class Projection:
             self._documents += documents
             self._table.append(documents)
             stamps = self._table.ingested_at
-            changes = [_state_change(entry, stamps) for entry in entries if entry.kind in _STATE_KINDS]
+            changes = [_state_change(entry, stamps) for entry in others if entry.kind in _STATE_KINDS]
             self._changes += changes
             self._states = self._states.with_changes(changes) if changes else self._states
-            for entry in entries:
+            for entry in others:
                 if entry.kind == "annotate":
                     self._annotations.append(entry)
                 elif entry.kind == "encoder":
                     self.encoder = entry.payload
-                if self._stamps and self._stamps[-1] == entry.ingested_at:
-                    self._last_sequences[-1] = entry.sequence
+            for stamp, commit in groupby(entries, _STAMP):
+                (last,) = deque(commit, maxlen=1)
+                if self._stamps and self._stamps[-1] == stamp:
+                    self._last_sequences[-1] = last.sequence
                 else:
-                    self._stamps.append(entry.ingested_at)
-                    self._last_sequences.append(entry.sequence)
+                    self._stamps.append(stamp)
+                    self._last_sequences.append(last.sequence)
 
     def start_vectors(self, dimensions: int, batches: list[VectorBatch]) -> Callable[[], None]:
         """Make vector indexes of these vectors; calling what is returned puts them in place of those there were.
 
         Whoever holds the old ones can go on with them.
         """
-        vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to, graphs=self._graphs)
-        windows = VectorIndex(dimensions, exact_up_to=self._exact_up_to)
+        of_heads, of_windows = self._codes
+        vectors = VectorIndex(dimensions, exact_up_to=self._exact_up_to, graphs=self._graphs, codes=of_heads)
+        windows = VectorIndex(dimensions, exact_up_to=self._exact_up_to, codes=of_windows)
         _add_vectors(vectors, windows, batches)
 
         def put() -> None:
@@ -402,16 +423,18 @@ def _close(*indexes: VectorIndex | None) -> None:
             index.close()
 
 
-def _one_by_one(batches: list[VectorBatch], *, heads: bool) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+def _one_by_one(
+    batches: list[VectorBatch], *, heads: bool
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], str | None]]:
     """Take the batches out of the list, first to last, and give what there is in them of heads, or of windows."""
     batches.reverse()
     while batches:
         batch = batches.pop()
         wanted = (batch.views == HEAD) == heads
         if wanted.all():
-            yield batch.row_ids, batch.vectors
+            yield batch.row_ids, batch.vectors, batch.digest
         elif wanted.any():
-            yield batch.row_ids[wanted], batch.vectors[wanted]
+            yield batch.row_ids[wanted], batch.vectors[wanted], None
         large = batch.vectors.nbytes > _GIVEN_BACK_FROM
         del batch
         if large:

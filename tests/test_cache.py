@@ -432,7 +432,7 @@ def made():
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     shelf = Shelf()
     index = VectorIndex(8, exact_up_to=1000, graphs=shelf)
-    index.add_batches([(np.arange(3000), vectors)], 3000)
+    index.add_batches([(np.arange(3000), vectors, None)], 3000)
     assert index.wait_until_built(60)
     return vectors, shelf.kept, index._graph
 

@@ -127,6 +127,29 @@ def test_a_wrong_product_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     products.products_work.cache_clear()
 
 
+@pytest.mark.parametrize("operator", ["MatMul", "MatMulInteger"])
+def test_models_of_products_are_what_onnx_writes(operator: str) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    types = {
+        "MatMul": (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT),
+        "MatMulInteger": (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32),
+    }[operator]
+    shapes = {"left": ["n", "d"], "right": ["d", "m"], "product": ["n", "m"]}
+    ends = [
+        helper.make_tensor_value_info(name, kind, shape)
+        for (name, shape), kind in zip(shapes.items(), types, strict=True)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["left", "right"], ["product"])], operator, ends[:2], ends[2:]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    kept = onnx.load_from_string(products.model_of(operator))
+    assert kept == model
+    onnx.checker.check_model(kept, full_check=True)
+
+
 def test_long_vectors_and_questions_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_CODED_FROM", 10)
     chance = np.random.default_rng(3)

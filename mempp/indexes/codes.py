@@ -19,12 +19,14 @@ their length, the tail the others. Of the tail only the codes of those are read 
     |v_tail · q_tail|  ≤  ‖v_tail‖ · ‖q_tail‖
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mempp.indexes.growable import GrowableArray
+from mempp.indexes.held import Held, HeldVectors
 from mempp.indexes.parallel import side_by_side
 from mempp.indexes.products import byte_product
 from mempp.indexes.turning import Turn
@@ -43,7 +45,7 @@ _ENCODED_TOGETHER = 1 << 9
 class Plane:
     """The codes of some dimensions of the first views of an index; a consistent prefix, which no later view changes."""
 
-    values: NDArray[np.uint8]
+    values: Held[np.uint8]
     """(n, dimensions) c + 128."""
     scales: NDArray[np.float32]
     """(n,) s."""
@@ -57,15 +59,14 @@ class Plane:
 
     def part(self, start: int, end: int) -> "Plane":
         """The codes of some views that lie in a row."""
-        return Plane(self.values[start:end], self.scales[start:end], self.errors[start:end], self.lengths[start:end])
+        values = self.values.part(start, end)
+        return Plane(Held(values[:0], values), self.scales[start:end], self.errors[start:end], self.lengths[start:end])
 
     def at(self, chosen: NDArray[np.int64]) -> "Plane":
         """The codes of some views, copied."""
+        values = self.values.take(chosen)
         return Plane(
-            self.values.take(chosen, axis=0),
-            self.scales.take(chosen),
-            self.errors.take(chosen),
-            self.lengths.take(chosen),
+            Held(values[:0], values), self.scales.take(chosen), self.errors.take(chosen), self.lengths.take(chosen)
         )
 
     def asked(self, question: NDArray[np.float32]) -> "AskedPlane":
@@ -107,7 +108,7 @@ class Plane:
 
         def block(start: int) -> None:
             part = slice(start, start + BLOCK)
-            values, scales = self.values[part], self.scales[part]
+            values, scales = self.values.part(start, min(start + BLOCK, len(self))), self.scales[part]
             here = None if inside is None else inside[part]
             wanted = len(scales) if here is None else int(np.count_nonzero(here))
             if not wanted:
@@ -120,22 +121,25 @@ class Plane:
             else:
                 np.copyto(products[part], approximate(values, scales), where=here)
             if bounds is not None:
-                bounds[part] += self.part(start, start + BLOCK).bounds(asked, length)
+                bounds[part] += self.bounds(asked, length, part)
 
         starts = range(0, len(self), BLOCK)
         side_by_side(block, starts, len(starts) // 2)
         return products
 
-    def bounds(self, asked: "AskedPlane", length: float | None = None) -> NDArray[np.float32]:
+    def bounds(
+        self, asked: "AskedPlane", length: float | None = None, part: slice = slice(None)
+    ) -> NDArray[np.float32]:
         """(n,) how far the products of a question may be off.
 
         Args:
             asked: the question.
             length: what `errors` are multiplied with, at least ‖q‖; None for ‖q‖.
+            part: of which views.
         """
         of_errors, of_lengths = asked.factors(length)
-        bounds = self.errors * np.float32(of_errors)
-        bounds += self.lengths * np.float32(of_lengths)
+        bounds = self.errors[part] * np.float32(of_errors)
+        bounds += self.lengths[part] * np.float32(of_lengths)
         bounds += np.float32(1e-37)
         return bounds
 
@@ -173,6 +177,16 @@ class Codes:
     def __len__(self) -> int:
         return len(self.head)
 
+    @property
+    def planes(self) -> tuple[Plane, ...]:
+        """Head and tail, or the one there is."""
+        return (self.head,) if self.tail is None else (self.head, self.tail)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, dimensions)"""
+        return len(self), sum(plane.values.shape[1] for plane in self.planes)
+
     def turned(self, question: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The question as the codes are: its head and its tail, which is empty without a tail."""
         if self.turn is None:
@@ -205,6 +219,15 @@ class CodeStore:
         self._most = (0.0, 0.0)
         self._planes = [_GrowingPlane(head)] + ([] if turn is None else [_GrowingPlane(dimensions - head)])
 
+    @staticmethod
+    def beginning_with(codes: Codes) -> "CodeStore":
+        """A store that holds these codes, to which more may be added. Many that are mapped are not copied."""
+        store = CodeStore(codes.shape[1], codes.turn)
+        for growing, plane in zip(store._planes, codes.planes, strict=True):
+            growing.extend((plane.values.part(0, len(plane)), (plane.scales, plane.errors, plane.lengths)))
+        store._most = codes.most
+        return store
+
     def __len__(self) -> int:
         """Number of vectors."""
         return len(self._planes[-1])
@@ -230,7 +253,7 @@ class CodeStore:
                 return
             turned, error = self._turn.of_vectors(block)
             head = _encoded(np.ascontiguousarray(turned[:, : self._turn.head]))
-            head[1][1] += error
+            np.add(head[1][1], error, out=head[1][1])
             made[number] = [head, _encoded(np.ascontiguousarray(turned[:, self._turn.head :]))]
 
         side_by_side(encode, range(len(starts)), len(starts) // 4)
@@ -247,12 +270,13 @@ class CodeStore:
         return Codes(head, tail[0] if tail else None, self._turn, self._most)
 
 
-_Encoded = tuple[NDArray[np.uint8], NDArray[np.float32]]
+_Encoded = tuple[NDArray[np.uint8], Sequence[NDArray[np.float32]]]
+"""Codes, (n, dimensions); scales, errors and lengths, (n,) each."""
 
 
 class _GrowingPlane:
     def __init__(self, dimensions: int) -> None:
-        self._values: GrowableArray[np.uint8] = GrowableArray(np.uint8, dimensions)
+        self._values: HeldVectors[np.uint8] = HeldVectors(dimensions, np.uint8)
         # Scale, error and length each in a row: they are read from end to end.
         self._facts: tuple[GrowableArray[np.float32], ...] = tuple(GrowableArray(np.float32) for _ in range(3))
 
@@ -272,11 +296,11 @@ class _GrowingPlane:
 
     def snapshot(self, size: int) -> Plane:
         scales, errors, lengths = (array.values[:size] for array in self._facts)
-        return Plane(self._values.values[:size], scales, errors, lengths)
+        return Plane(self._values.values.up_to(size), scales, errors, lengths)
 
 
 def _encoded(vectors: NDArray[np.float32]) -> _Encoded:
-    """Codes of vectors; and scale, bound of the error and of the length of each, shape (3, n)."""
+    """Codes of vectors; and scale, bound of the error and of the length of each."""
     scales = np.abs(vectors).max(axis=1) / np.float32(127)
     codes = vectors / np.where(scales > 0, scales, np.float32(1))[:, None]
     np.rint(codes, out=codes)
@@ -289,7 +313,7 @@ def _encoded(vectors: NDArray[np.float32]) -> _Encoded:
     # In float32 each of these sums of squares is off by less than a thousandth, or by 1e-38 where numbers are tiny,
     # and each difference by 2^-23 of a length.
     errors = errors * np.float32(1.001) + lengths * np.float32(1e-6) + np.float32(1e-17)
-    return values, np.stack((scales, errors, lengths * np.float32(1.001)))
+    return values, (scales, errors, lengths * np.float32(1.001))
 
 
 def _digits(question: NDArray[np.float32]) -> tuple[NDArray[np.int8], float, float]:

@@ -67,7 +67,7 @@ def scan_costs(views: Views) -> ScanCosts:
     return costs
 
 
-def graph_costs(graph: Graph, vectors: Held, asked: int) -> GraphCosts:
+def graph_costs(graph: Graph, vectors: Held[np.float32], asked: int) -> GraphCosts:
     """Measure searches for this many vectors in a graph."""
     asked = max(1, min(asked, graph.size // 4))
     questions = vectors.take(np.linspace(0, graph.size - 1, _TRIES).astype(np.int64))
@@ -82,7 +82,7 @@ def graph_costs(graph: Graph, vectors: Held, asked: int) -> GraphCosts:
     return GraphCosts(alone / asked, filtered / asked)
 
 
-def graph_recall(graph: Graph, vectors: Held, asked: int) -> float:
+def graph_recall(graph: Graph, vectors: Held[np.float32], asked: int) -> float:
     """Which share of the nearest vectors, by a full scan, searches in a graph find; mean over some questions.
 
     A graph over texts that repeat may fall apart: copies have links to copies only. Questions are vectors of the graph,

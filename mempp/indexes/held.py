@@ -1,26 +1,28 @@
-"""Vectors in two parts: those that were there when the index was opened, perhaps mapped from a file, and later ones.
+"""Vectors, or codes of them, in two parts: those that were there when the index was opened, perhaps mapped from a file,
+and later ones.
 
 The first part is never copied, however large, and where it is mapped the system reads of it what is asked for and may
 let go of it again. Later ones go to an array that grows.
 """
 
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from mempp.indexes.growable import GrowableArray
+from mempp.indexes.growable import GrowableArray, Scalar
 
 _WORTH = 1 << 14  # vectors; fewer are copied
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Held(Generic[Scalar]):
     """What a reader takes hold of: n vectors, which no later one changes."""
 
-    first: NDArray[np.float32]
+    first: NDArray[Scalar]
     """(f, dimensions)"""
-    later: NDArray[np.float32]
+    later: NDArray[Scalar]
     """(n - f, dimensions)"""
 
     def __len__(self) -> int:
@@ -31,19 +33,19 @@ class Held:
         """(n, dimensions)"""
         return len(self), self.later.shape[1]
 
-    def take(self, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+    def take(self, chosen: NDArray[np.int64]) -> NDArray[Scalar]:
         """(k, dimensions) a copy of the chosen ones."""
         if not len(self.first):
             return self.later.take(chosen, axis=0)
         if not len(self.later):
             return self.first.take(chosen, axis=0)
-        given = np.empty((len(chosen), self.later.shape[1]), np.float32)
+        given = np.empty((len(chosen), self.later.shape[1]), self.later.dtype)
         early = chosen < len(self.first)
         given[early] = self.first.take(chosen[early], axis=0)
         given[~early] = self.later.take(chosen[~early] - len(self.first), axis=0)
         return given
 
-    def part(self, start: int, end: int) -> NDArray[np.float32]:
+    def part(self, start: int, end: int) -> NDArray[Scalar]:
         """Those from one place to another, in a row; a copy only where they lie in both parts."""
         size = len(self.first)
         if end <= size:
@@ -52,20 +54,20 @@ class Held:
             return self.later[start - size : end - size]
         return np.concatenate((self.first[start:], self.later[: end - size]))
 
-    def up_to(self, end: int) -> "Held":
+    def up_to(self, end: int) -> "Held[Scalar]":
         """The first ones."""
         return Held(self.first[:end], self.later[: max(0, end - len(self.first))])
 
 
-class HeldVectors:
+class HeldVectors(Generic[Scalar]):
     """Vectors that are appended by one thread while others read them."""
 
-    def __init__(self, dimensions: int) -> None:
-        self._first = np.empty((0, dimensions), np.float32)
-        self._later: GrowableArray[np.float32] = GrowableArray(np.float32, dimensions)
+    def __init__(self, dimensions: int, dtype: DTypeLike = np.float32) -> None:
+        self._later: GrowableArray[Scalar] = GrowableArray(dtype, dimensions)
+        self._first: NDArray[Scalar] = self._later.values[:0]
         self.reserved = 0
         """For how many in all room was asked for."""
-        self.values = Held(self._first, self._later.values)
+        self.values: Held[Scalar] = Held(self._first, self._later.values)
         """All of them; one attribute, replaced after new ones have been written."""
 
     def __len__(self) -> int:
@@ -75,7 +77,7 @@ class HeldVectors:
         """Make room for so many in all, when the first come that are copied."""
         self.reserved = max(self.reserved, needed)
 
-    def extend(self, new: NDArray[np.float32]) -> None:
+    def extend(self, new: NDArray[Scalar]) -> None:
         """Append vectors, (n, dimensions). Many that nobody may write to, and come first, are kept as they are."""
         if not len(self) and len(new) >= _WORTH and not new.flags.writeable and new.flags.c_contiguous:
             self._first = new

@@ -99,7 +99,7 @@ class GraphBuild:
 
     def __init__(
         self,
-        vectors: Held,
+        vectors: Held[np.float32],
         publish: Callable[[Graph | None], None],
         *,
         keeper: GraphKeeper | None = None,
@@ -147,7 +147,7 @@ def hnswlib_is_installed() -> bool:
 
 
 def _make(
-    vectors: Held,
+    vectors: Held[np.float32],
     publish: Callable[[Graph | None], None],
     stopped: threading.Event,
     keeper: GraphKeeper | None,
@@ -174,7 +174,9 @@ def _make(
         keeper.keep(links)
 
 
-def _build(vectors: Held, publish: Callable[[Graph | None], None], stopped: threading.Event) -> Graph | None:
+def _build(
+    vectors: Held[np.float32], publish: Callable[[Graph | None], None], stopped: threading.Event
+) -> Graph | None:
     import hnswlib
 
     size, dimensions = vectors.shape

@@ -47,7 +47,9 @@ class Links:
         return len(self.labels)
 
 
-def digest_of(rows: NDArray[np.int64], vectors: Held, stopped: Callable[[], bool] = lambda: False) -> str | None:
+def digest_of(
+    rows: NDArray[np.int64], vectors: Held[np.float32], stopped: Callable[[], bool] = lambda: False
+) -> str | None:
     """SHA-256 of views in their order, their rows and vectors; None when it was stopped. 0.1 s for 100,000 × 384."""
     digest = hashlib.sha256(f"{vectors.shape}".encode())
     digest.update(np.ascontiguousarray(rows, "<i8").data)
@@ -83,7 +85,7 @@ def links_of(index: Any, digest: str, dimensions: int) -> Links | None:
 def graph_of(
     links: Links,
     rows: NDArray[np.int64],
-    vectors: Held,
+    vectors: Held[np.float32],
     m: int,
     ef_construction: int,
     seed: int,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mempp.indexes.analysis import words
 from mempp.indexes.capitals import TITLES, Capitals
 from mempp.indexes.growable import GrowableArray
-from mempp.indexes.postings import Postings
+from mempp.indexes.postings import Postings, spread
 from mempp.indexes.stopwords import STOP_WORDS
 
 _OFFICES = """
@@ -65,21 +65,20 @@ class NameForms:
     def add_rows(self, authors: Sequence[Sequence[str]]) -> None:
         """Add the authors of the next rows: one list each, in step with `TagIndex.add`."""
         # Most rows have the authors of a row before them, so what follows of these is made once for all such rows.
-        counts: dict[tuple[str, ...], dict[str, int]] = {}
-        numbers: dict[tuple[str, ...], list[int]] = {}
         of_rows = list(map(tuple, authors))
-        for together in dict.fromkeys(of_rows):
-            for author in together:
-                if author not in self._keys:
-                    self._note(author)
-            counts[together] = dict.fromkeys(together, 1)
-            numbers[together] = [self._numbers[author] for author in together]
-        self._rows_of.add_rows(self._n_rows, list(map(counts.__getitem__, of_rows)))
-        sizes = np.fromiter(map(len, of_rows), np.int64, len(of_rows))
-        if sizes.any():
-            authorships = np.empty((int(sizes.sum()), 2), np.uint32)
-            authorships[:, 0] = np.repeat(np.arange(self._n_rows, self._n_rows + len(of_rows)), sizes)
-            authorships[:, 1] = list(chain.from_iterable(map(numbers.__getitem__, of_rows)))
+        kinds = {together: kind for kind, together in enumerate(dict.fromkeys(of_rows))}
+        kind_of = np.fromiter(map(kinds.__getitem__, of_rows), np.int64, len(of_rows))
+        for author in chain.from_iterable(kinds):
+            if author not in self._keys:
+                self._note(author)
+        self._rows_of.add_alike(self._n_rows, [dict.fromkeys(together, 1) for together in kinds], kind_of)
+        sizes = np.fromiter(map(len, kinds), np.int64, len(kinds))
+        numbers = np.array([self._numbers[author] for author in chain.from_iterable(kinds)], np.uint32)
+        if len(numbers):
+            places = spread(np.cumsum(sizes) - sizes, sizes, kind_of)
+            authorships = np.empty((len(places), 2), np.uint32)
+            authorships[:, 0] = np.repeat(np.arange(self._n_rows, self._n_rows + len(of_rows)), sizes[kind_of])
+            authorships[:, 1] = numbers[places]
             self._authorships.extend(authorships)
         self._n_rows += len(of_rows)
 

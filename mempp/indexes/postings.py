@@ -82,12 +82,39 @@ class Postings:
             for row, of_row in enumerate(counts, start=first_row):
                 self.add(row, of_row)
             return
+        self._add_to_tail(first_row, *self._flat(counts))
+
+    def add_alike(self, first_row: int, kinds: Sequence[Mapping[str, int]], kind_of: NDArray[np.int64]) -> None:
+        """`add_rows` for rows of which many hold the same: each what `kinds` holds at its `kind_of`.
+
+        Args:
+            first_row: the first of the rows.
+            kinds: in the order of the first rows that hold them.
+            kind_of: for each row.
+        """
+        if len(kind_of) < _ROWS_TOGETHER:
+            self.add_rows(first_row, [kinds[kind] for kind in kind_of.tolist()])
+            return
+        sizes, numbers, counts = self._flat(kinds)
+        places = spread(np.cumsum(sizes) - sizes, sizes, kind_of)
+        self._add_to_tail(first_row, sizes[kind_of], numbers[places], counts[places])
+
+    def _flat(
+        self, counts: Sequence[Mapping[str, int]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+        """How many terms each holds; their numbers and counts, one behind the other."""
         sizes = np.fromiter(map(len, counts), np.int64, len(counts))
         total = int(sizes.sum())
         numbers = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(counts)), np.int64, total)
+        return sizes, numbers, np.fromiter(chain.from_iterable(each.values() for each in counts), np.uint32, total)
+
+    def _add_to_tail(
+        self, first_row: int, sizes: NDArray[np.int64], numbers: NDArray[np.int64], counts: NDArray[np.uint32]
+    ) -> None:
+        total = len(numbers)
         pairs = np.empty((total, 2), np.uint32)
-        pairs[:, 0] = np.repeat(np.arange(first_row, first_row + len(counts)), sizes)
-        pairs[:, 1] = np.fromiter(chain.from_iterable(of_row.values() for of_row in counts), np.uint32, total)
+        pairs[:, 0] = np.repeat(np.arange(first_row, first_row + len(sizes)), sizes)
+        pairs[:, 1] = counts
         order = np.argsort(numbers, kind="stable")  # by term, and by row within a term
         numbers, data = numbers[order], pairs[order].tobytes()
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
@@ -197,3 +224,11 @@ class Postings:
             )
         postings._state = _State(offsets, rows, counts, {})
         return postings
+
+
+def spread(starts: NDArray[np.int64], sizes: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Stretches of numbers, from `starts` on `sizes` many, one behind the other, for each of the chosen ones."""
+    many = sizes[chosen]
+    ends = np.cumsum(many)
+    places: NDArray[np.int64] = np.arange(int(many.sum())) + np.repeat(starts[chosen] - (ends - many), many)
+    return places

@@ -4,6 +4,7 @@ Not by NumPy's BLAS: its threads go on spinning after a product and hold up whoe
 thread that calls them, so that there are no threads that a forked process would miss.
 """
 
+import base64
 import logging
 from collections.abc import Callable
 from functools import cache
@@ -11,6 +12,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# What onnx writes for one product, left (n, d) by right (d, m): kept here, since importing onnx takes longer than all
+# that is done with them. tests/test_codes.py holds them against onnx.
+_MODELS = {
+    "MatMul": (
+        "CAg6egoeCgRsZWZ0CgVyaWdodBIHcHJvZHVjdCIGTWF0TXVsEgZNYXRNdWxaGAoEbGVmdBIQCg4IARIKCgMSAW4KAxIBZFoZCgVyaWdodBIQCg4I"
+        "ARIKCgMSAWQKAxIBbWIbCgdwcm9kdWN0EhAKDggBEgoKAxIBbgoDEgFtQgQKABAN"
+    ),
+    "MatMulInteger": (
+        "CAg6iAEKJQoEbGVmdAoFcmlnaHQSB3Byb2R1Y3QiDU1hdE11bEludGVnZXISDU1hdE11bEludGVnZXJaGAoEbGVmdBIQCg4IAhIKCgMSAW4KAxIB"
+        "ZFoZCgVyaWdodBIQCg4IAxIKCgMSAWQKAxIBbWIbCgdwcm9kdWN0EhAKDggGEgoKAxIBbgoDEgFtQgQKABAN"
+    ),
+}
 
 _logger = logging.getLogger("mempp.indexes")
 
@@ -57,26 +71,17 @@ def products_work() -> bool:
 @cache
 def _session(operator: str) -> Callable[[Any, Any], Any]:
     import onnxruntime
-    from onnx import TensorProto, helper
 
-    types = {
-        "MatMul": (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT),
-        "MatMulInteger": (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32),
-    }[operator]
-    shapes = {"left": ["n", "d"], "right": ["d", "m"], "product": ["n", "m"]}
-    left, right, product = (
-        helper.make_tensor_value_info(name, kind, shape)
-        for (name, shape), kind in zip(shapes.items(), types, strict=True)
-    )
-    graph = helper.make_graph(
-        [helper.make_node(operator, ["left", "right"], ["product"])], operator, [left, right], [product]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model_of(operator), options, providers=["CPUExecutionProvider"])
     return lambda left, right: session.run(None, {"left": left, "right": right})[0]
+
+
+def model_of(operator: str) -> bytes:
+    """The ONNX model of one product, MatMul or MatMulInteger."""
+    return base64.b64decode(_MODELS[operator])
 
 
 def _run(session: Callable[[Any, Any], Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

@@ -25,7 +25,7 @@ _SORTED_WHOLE = 1 << 13  # values; of more the largest are found by way of the l
 class Views:
     """What a reader takes hold of: a consistent prefix of the views."""
 
-    vectors: Held
+    vectors: Held[np.float32]
     rows: NDArray[np.int64]
     """(n,) the row of each."""
     codes: Codes | None
@@ -50,7 +50,7 @@ def inner_products(
     return np.einsum("ij,j->i", vectors, question, out=out)
 
 
-def all_products(vectors: Held, question: NDArray[np.float32]) -> NDArray[np.float32]:
+def all_products(vectors: Held[np.float32], question: NDArray[np.float32]) -> NDArray[np.float32]:
     """First scores of all views, (n,)."""
     scores = np.empty(len(vectors), np.float32)
     size = len(vectors.first)
@@ -59,7 +59,9 @@ def all_products(vectors: Held, question: NDArray[np.float32]) -> NDArray[np.flo
     return scores
 
 
-def products_of(vectors: Held, chosen: NDArray[np.int64], question: NDArray[np.float32]) -> NDArray[np.float32]:
+def products_of(
+    vectors: Held[np.float32], chosen: NDArray[np.int64], question: NDArray[np.float32]
+) -> NDArray[np.float32]:
     """First scores of the chosen views."""
     scores = np.empty(len(chosen), np.float32)
     for start in range(0, len(chosen), _GATHER):
@@ -183,7 +185,7 @@ def _bounds_of(
 
 def _facts_at(plane: Plane, chosen: NDArray[np.int64]) -> Plane:
     """The bounds of the chosen views, without their codes."""
-    return Plane(plane.values[:0], plane.scales[:0], plane.errors.take(chosen), plane.lengths.take(chosen))
+    return Plane(plane.values.up_to(0), plane.scales[:0], plane.errors.take(chosen), plane.lengths.take(chosen))
 
 
 def contenders(

@@ -24,6 +24,7 @@ from mempp.indexes.costs import ScanCosts, graph_costs, graph_recall, scan_costs
 from mempp.indexes.growable import GrowableArray
 from mempp.indexes.held import HeldVectors
 from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
+from mempp.indexes.kept_codes import CodeKeeper, KeptCodes
 from mempp.indexes.products import ProductError, products_work
 from mempp.indexes.ranking import Allowed, Ranking
 from mempp.indexes.scan import Views, all_products, contenders, contenders_by_codes, products_of, ranked
@@ -52,18 +53,27 @@ class VectorIndex:
     finds nearly all of the best (see `scan.contenders_by_codes`).
     """
 
-    def __init__(self, dimensions: int, *, exact_up_to: int = 1_000_000, graphs: GraphKeeper | None = None) -> None:
+    def __init__(
+        self,
+        dimensions: int,
+        *,
+        exact_up_to: int = 1_000_000,
+        graphs: GraphKeeper | None = None,
+        codes: CodeKeeper | None = None,
+    ) -> None:
         """An empty index.
 
         Args:
             dimensions: of every vector.
             exact_up_to: the number of views beyond which graphs are built.
             graphs: where the links of a graph are kept, and found again.
+            codes: where the codes of the first vectors are.
         """
         self._dimensions = dimensions
         self._graphs = graphs
+        self._kept_codes = codes
         self._exact_up_to = exact_up_to
-        self._vectors = HeldVectors(dimensions)
+        self._vectors: HeldVectors[np.float32] = HeldVectors(dimensions)
         self._rows: GrowableArray[np.int64] = GrowableArray(np.int64)
         self._place: GrowableArray[np.int64] = GrowableArray(np.int64)  # by row: its last view, -1 where it has none
         self._codes: CodeStore | None = None  # from a size on
@@ -95,11 +105,12 @@ class VectorIndex:
         self._append(row_ids, vectors)
         self._build_when_due()
 
-    def add_batches(self, batches: Iterable[tuple[ArrayLike, ArrayLike]], n_views: int) -> None:
+    def add_batches(self, batches: Iterable[tuple[ArrayLike, ArrayLike, str | None]], n_views: int) -> None:
         """Add many views, batch after batch as `add` takes them; room is made and a graph thought of once.
 
         Args:
-            batches: rows and vectors of each batch; a batch is let go of before the next is asked for.
+            batches: rows and vectors of each batch, and the SHA-256 of the vectors, little-endian float32, where that
+                is known; a batch is let go of before the next is asked for.
             n_views: how many they are together.
 
         Raises:
@@ -109,12 +120,12 @@ class VectorIndex:
         self._rows.reserve(len(self) + n_views)
         if self._codes is not None:
             self._codes.reserve(len(self) + n_views)
-        for row_ids, vectors in batches:
-            self._append(row_ids, vectors)
+        for row_ids, vectors, digest in batches:
+            self._append(row_ids, vectors, digest)
             del row_ids, vectors
         self._build_when_due()
 
-    def _append(self, row_ids: ArrayLike, vectors: ArrayLike) -> None:
+    def _append(self, row_ids: ArrayLike, vectors: ArrayLike, digest: str | None = None) -> None:
         rows = np.asarray(row_ids, np.int64)
         new = np.asarray(vectors, np.float32)
         if new.shape == (0,) and rows.shape == (0,):
@@ -124,12 +135,11 @@ class VectorIndex:
                 f"Vectors of shape {new.shape} for {rows.size} rows; this index takes ({rows.size}, "
                 f"{self._dimensions}). Check the encoder's dimensions."
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = np.einsum("ij,ij->i", new, new)
-        # A number that is not finite shows in the sum, at a third of the time that looking at each takes.
-        if not np.isfinite(squares).all() and not np.isfinite(new).all():
-            bad = rows[~np.isfinite(new).all(axis=1)][0]
-            raise EncoderError(f"The vector of row {bad} holds NaN or infinity; check the encoder's output.")
+        keeper = self._kept_codes if digest is not None and not len(self) and len(rows) >= _CODED_FROM else None
+        kept = None if keeper is None or digest is None else keeper.load(digest)
+        if kept is not None and kept.codes.shape != new.shape:
+            kept = None
+        largest_norm = _largest_norm(rows, new) if kept is None else kept.largest_norm
         if not len(rows):
             return
         if rows.min() < 0:
@@ -138,31 +148,30 @@ class VectorIndex:
         if top_row >= len(self._place):
             self._place.extend(np.full(top_row + 1 - len(self._place), -1))
         known = bool((self._place.values[rows] >= 0).any())
-        several = self._views.several_per_row or known or len(np.unique(rows)) < len(rows)
+        twice = bool((np.diff(rows) <= 0).any()) and len(np.unique(rows)) < len(rows)
+        several = self._views.several_per_row or known or twice
         first = len(self._rows)
         self._vectors.extend(new)
         self._rows.extend(rows)
         # After the vectors: whoever finds a place here finds the vector there.
         self._place.values[rows] = np.arange(first, first + len(rows))
-        # An upper bound; the sum in float32 errs by less than 0.1 %.
-        largest = float(squares.max()) * 1.001
-        if not math.isfinite(largest):
-            largest = float(np.einsum("ij,ij->i", new, new, dtype=np.float64).max())
-        norm = max(math.sqrt(largest), self._views.largest_norm)
+        norm = max(largest_norm, self._views.largest_norm)
         in_order = self._views.in_order and bool(rows[0] == first and (np.diff(rows) == 1).all())
+        if kept is not None:
+            self._codes = CodeStore.beginning_with(kept.codes)
         codes = self._coded(norm)
-        self._views = Views(
-            self._vectors.values,
-            self._rows.values,
-            None if codes is None else codes.snapshot(),
-            norm,
-            several,
-            in_order,
-        )
+        found = None if codes is None else codes.snapshot()
+        self._views = Views(self._vectors.values, self._rows.values, found, norm, several, in_order)
+        if keeper is not None and digest is not None and kept is None and found is not None:
+            keeper.keep(digest, KeptCodes(found, norm))
 
     def _coded(self, largest_norm: float) -> CodeStore | None:
         """Bring the codes up to the vectors, once these are many."""
-        if len(self._vectors) < _CODED_FROM or largest_norm > _LONGEST or not products_work():
+        if len(self._vectors) < _CODED_FROM or largest_norm > _LONGEST:
+            return None
+        if self._codes is not None and len(self._codes) == len(self._vectors):
+            return self._codes  # as they were kept; whether this processor can multiply them shows when they are asked
+        if not products_work():
             return None
         if self._codes is None:
             self._codes = CodeStore(self._dimensions, turn_for(self._vectors.values.part(0, _CODED_FROM)))
@@ -218,6 +227,8 @@ class VectorIndex:
             )
         graph = None if exact else self._graph  # before the views: it covers no more than they do
         views = self._views
+        if views.codes is not None and not products_work():
+            views = replace(views, codes=None)
         inside = _inside(views, allowed)
         n_inside = int(np.count_nonzero(inside))
         if limit <= 0 or not n_inside:
@@ -347,6 +358,25 @@ class VectorIndex:
             self._finalizer.detach()
         self._build = GraphBuild(views.vectors, publish, keeper=self._graphs, rows=views.rows, step=step)
         self._finalizer = weakref.finalize(self, self._build.stop)
+
+
+def _largest_norm(rows: NDArray[np.int64], vectors: NDArray[np.float32]) -> float:
+    """At least the length of each of these vectors, 0 of none.
+
+    Raises:
+        EncoderError: a number is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("ij,ij->i", vectors, vectors)
+    # A number that is not finite shows in the sum, at a third of the time that looking at each takes.
+    if not np.isfinite(squares).all() and not np.isfinite(vectors).all():
+        bad = rows[~np.isfinite(vectors).all(axis=1)][0]
+        raise EncoderError(f"The vector of row {bad} holds NaN or infinity; check the encoder's output.")
+    # An upper bound; the sum in float32 errs by less than 0.1 %.
+    largest = float(squares.max(initial=0)) * 1.001
+    if not math.isfinite(largest):
+        largest = float(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64).max())
+    return math.sqrt(largest)
 
 
 def _ranked_of(views: Views, candidates: NDArray[np.int64], question: NDArray[np.float32], limit: int) -> Ranking:

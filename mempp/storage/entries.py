@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 from mempp.errors import InputError, RowNotFoundError, StoreVersionError, StoreWriteError, quoted
@@ -60,6 +62,7 @@ class Entry:
 
 
 FIELDS = tuple(Entry.__dataclass_fields__)
+_SETTERS = tuple(Entry.__dict__[name].__set__ for name in FIELDS)
 _INTEGERS = frozenset({"sequence", "ingested_at", "row_id", "related_row", "occurred_at"})
 _LISTS = frozenset({"authors", "tags"})
 
@@ -81,6 +84,17 @@ _FOREIGN = {
     kind: tuple(name for name in FIELDS if name not in {*_NUMBERING, *must, *may})
     for kind, (must, may) in _SHAPE.items()
 }
+
+
+def entries_of(columns: Sequence[Iterable[Any]], count: int) -> list[Entry]:
+    """Return the entries of columns, one for each of ``FIELDS``, all of this length.
+
+    As ``Entry(…)`` makes them, column by column: half the time that it takes to call it for each.
+    """
+    entries = list(map(object.__new__, repeat(Entry, count)))
+    for put, column in zip(_SETTERS, columns, strict=True):
+        deque(map(put, entries, column), maxlen=0)
+    return entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from mempp.storage.entries import (
     Position,
     canonical_bytes,
     chain,
+    entries_of,
     parse_entry,
     unknown_kind,
 )
@@ -108,7 +109,7 @@ class EntryCodec:
         if stamps[0] <= position.stamp or np.any(stamps[1:] < stamps[:-1]):
             raise ContentError("its stamps do not increase")
         rows = _optional_integers(table, "row_id")
-        documents = [row for kind, row in zip(kinds, rows, strict=True) if kind == DOCUMENT]
+        documents = rows if kinds.count(DOCUMENT) == count else list(compress(rows, map(DOCUMENT.__eq__, kinds)))
         if documents != list(range(position.row, position.row + len(documents))):
             raise ContentError("its row ids are not dense")
         columns: dict[str, list[Any]] = {
@@ -121,10 +122,10 @@ class EntryCodec:
             "tags": _lists(table, "tags"),
         }
         try:
-            columns["kind"] = [_KINDS[kind] for kind in kinds]
+            columns["kind"] = list(map(_KINDS.__getitem__, kinds))
         except KeyError as error:
             raise unknown_kind(str(error.args[0])) from error
-        entries = list(map(Entry, *(columns[name] if name in columns else _objects(table, name) for name in FIELDS)))
+        entries = entries_of([columns[name] if name in columns else _objects(table, name) for name in FIELDS], count)
         reached = Position(position.sequence + count, position.row + len(documents), int(stamps[-1]), position.digest)
         return entries, reached
 
@@ -204,7 +205,11 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], list[int]]:
 def _lists(table: pa.Table, name: str) -> list[tuple[str, ...]]:
     result: list[tuple[str, ...]] = []
     for chunk in table.column(name).chunks:
-        values, places = _distinct(pa.chunked_array([chunk.flatten()]))
+        flat = chunk.flatten()
+        if not len(flat):
+            result += [()] * len(chunk)
+            continue
+        values, places = _distinct(pa.chunked_array([flat]))
         alone = [(value,) for value in values]
         offsets = chunk.offsets.to_numpy()
         bounds = (offsets - offsets[0]).tolist() if len(offsets) else [0]

@@ -5,29 +5,17 @@ flat file is mapped instead: the system reads of it what is asked for. It is der
 names and footers, and cheap to lose; whatever does not fit is passed over, and written anew by the next writer that
 opens the store and finds enough to be worth it.
 
-    offset  size  field
-         0     8  magic  93 4D 2B 2B 56 45 43 0A
-         8     4  format, 1
-        12     4  length of the header
-        16    32  SHA-256 of the header
-        48        header: JSON
-      4096        sections: for heads (view 0) and for windows row ids (int64), views (int32), vectors (float32), all
-                  little-endian, each from a multiple of 4096; the header tells the SHA-256 of each
-
-It is never changed, only replaced by rename: who has mapped one keeps it.
+How such a file lies on the disk is in `mapped`. Its magic is 93 4D 2B 2B 56 45 43 0A, its format 1, and its sections
+are, for heads (view 0) and for windows, row ids (int64), views (int32) and vectors (float32).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
-import stat
-import struct
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.errors import MemppError, StoreError
-from mempp.storage import files, segments
+from mempp.storage import files, mapped, segments
 from mempp.storage.cache import ABANDONED, CACHE
 from mempp.storage.codec import ContentError, NotYetError
 from mempp.storage.vectors import VectorBatch, VectorCodec
@@ -52,11 +40,7 @@ WORTH_SHARE = 4
 
 _MAGIC = b"\x93M++VEC\n"
 _FORMAT = 1
-_PREAMBLE = struct.Struct("<8sII32s")
-_PAGE = 4096
 _TYPES = ("<i8", "<i4", "<f4")
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, IndexError, struct.error, OverflowError, RecursionError)
-_HASHED_TOGETHER = 1 << 24  # bytes; pages that were read are still in the cache when the next are
 
 _logger = logging.getLogger("mempp.cache")
 
@@ -101,9 +85,9 @@ class FlatVectors:
             return self._load(directory, check=check)
         except FileNotFoundError:
             return None
-        except _UnusableError as reason:
+        except mapped.UnusableError as reason:
             _logger.info("the flat vectors %s are passed over: %s", self._path, reason)
-        except (*_UNREADABLE, MemppError) as error:
+        except (*mapped.UNREADABLE, MemppError) as error:
             _logger.warning("the flat vectors %s are damaged and are passed over: %s", self._path, error)
         return None
 
@@ -128,19 +112,14 @@ class FlatVectors:
             covered += 1
         if reached - begin < max(WORTH, begin // WORTH_SHARE):
             return None
-        temporary = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}.tmp")
+        parts = [*(held.batches if held is not None else ()), *batches[:covered]]
         try:
-            files.make_directory(self._path.parent)
-            try:
-                parts = [*(held.batches if held is not None else ()), *batches[:covered]]
-                self._write(temporary, reached, _fingerprint(directory, reached), parts)
-                files.rename(temporary, self._path)
-                self._remove_others()
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    files.remove(temporary)
-                raise
-        except (*_UNREADABLE, StoreError) as error:
+            fingerprint = _fingerprint(directory, reached)
+            mapped.write(
+                self._path, _MAGIC, _FORMAT, lambda sections: self._body(sections, reached, fingerprint, parts)
+            )
+            self._remove_others()
+        except (*mapped.UNREADABLE, StoreError) as error:
             _logger.warning("%s could not be written, and opening will take longer: %s", self._path, error)
             return None
         # Not checked: looking at all of it would take memory that the batches still hold.
@@ -148,45 +127,28 @@ class FlatVectors:
         return None if flat is None or flat.items != reached else (flat, covered)
 
     def _load(self, directory: Path, *, check: bool) -> Flat:
-        if not stat.S_ISREG(os.stat(self._path).st_mode):  # a pipe would wait for ever
-            raise ValueError("it is no regular file")
-        with open(self._path, "rb") as file:
-            start = file.read(_PAGE)
-            size = os.fstat(file.fileno()).st_size
-        magic, number, length, digest = _PREAMBLE.unpack_from(start)
-        text = start[_PREAMBLE.size : _PREAMBLE.size + length]
-        if magic != _MAGIC or len(text) != length or hashlib.sha256(text).digest() != digest:
-            raise ValueError("its header is no whole one")
-        if number != _FORMAT:
-            raise _UnusableError(f"it is of format {number}, and this Mem++ reads {_FORMAT}")
-        header = json.loads(text)
-        for name, value in self._facts.items():
-            if header[name] != value:
-                raise _UnusableError(f"its {name} is {str(header[name])[:60]!r}, not {value!r}")
-        items = int(header["items"])
-        if _fingerprint(directory, items) != header["segments"]:
-            raise _UnusableError("it was made of other segments")
-        self._check_binding(directory, items)
-        if size != header["size"]:
-            raise ValueError(f"it has {size} bytes where {header['size']} are told")
-        batches = []
-        for part in header["parts"]:
-            count = int(part["count"])
-            arrays = []
-            for (offset, told), dtype, shape in zip(
-                part["sections"], _TYPES, _shapes(count, self._dimensions), strict=True
-            ):
-                mapped = np.memmap(self._path, dtype, "r", offset=offset, shape=shape)
-                array: NDArray[Any] = np.asarray(mapped).view(np.ndarray)
-                if check and _digest(array) != told:
-                    raise ValueError("its bytes do not match their SHA-256")
-                arrays.append(array)
-            batches.append(VectorBatch(*arrays))
+        with mapped.reading(self._path, _MAGIC, _FORMAT) as file:
+            header = file.header
+            for name, value in self._facts.items():
+                if header[name] != value:
+                    raise mapped.UnusableError(f"its {name} is {str(header[name])[:60]!r}, not {value!r}")
+            items = int(header["items"])
+            if _fingerprint(directory, items) != header["segments"]:
+                raise mapped.UnusableError("it was made of other segments")
+            self._check_binding(directory, items)
+            batches = []
+            for part in header["parts"]:
+                shapes = _shapes(int(part["count"]), self._dimensions)
+                row_ids, views, vectors = (
+                    file.array(dtype, shape, offset, told if check else None)
+                    for (offset, told), dtype, shape in zip(part["sections"], _TYPES, shapes, strict=True)
+                )
+                batches.append(VectorBatch(row_ids, views, vectors, digest=str(part["sections"][-1][1])))
         if sum(map(len, batches)) != items:
             raise ValueError("its parts are not what it tells")
         rows = self._codec.log_position().row
         if any(batch.row_ids.min() < 0 or batch.row_ids.max() >= rows for batch in batches):
-            raise _UnusableError("it holds vectors of rows that the log does not hold")
+            raise mapped.UnusableError("it holds vectors of rows that the log does not hold")
         return Flat(items, tuple(batches))
 
     def _remove_others(self) -> None:
@@ -204,45 +166,24 @@ class FlatVectors:
         try:
             segments.open_segment(self._codec, last, files.read_from(directory / str(last), 0)[0])
         except (ContentError, NotYetError) as error:
-            raise _UnusableError(f"its segments are not of this log: {error}") from error
+            raise mapped.UnusableError(f"its segments are not of this log: {error}") from error
 
-    def _write(self, path: Path, items: int, fingerprint: str, batches: Sequence[VectorBatch]) -> None:
+    def _body(
+        self, sections: mapped.Sections, items: int, fingerprint: str, batches: Sequence[VectorBatch]
+    ) -> dict[str, Any]:
         parts = []
-        offset = _PAGE
-        descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            for heads in (True, False):
-                count = sum(int(np.count_nonzero((batch.views == HEAD) == heads)) for batch in batches)
-                if not count:
-                    continue
-                sections = []
-                for name in ("row_ids", "views", "vectors"):
-                    begin, digest = offset, hashlib.sha256()
-                    for array in _of(batches, name, heads=heads):
-                        data = np.ascontiguousarray(array).data.cast("B")
-                        digest.update(data)
-                        offset = _written(descriptor, data, offset)
-                    sections.append([begin, digest.hexdigest()])
-                    offset = -(-offset // _PAGE) * _PAGE
-                parts.append({"count": count, "sections": sections})
-            files.set_size(descriptor, offset)
-            header = {**self._facts, "items": items, "parts": parts, "segments": fingerprint, "size": offset}
-            text = json.dumps(header, sort_keys=True).encode()
-            if _PREAMBLE.size + len(text) > _PAGE:
-                raise StoreError(f"its header takes {len(text)} bytes; the encoder's name may be too long")
-            preamble = _PREAMBLE.pack(_MAGIC, _FORMAT, len(text), hashlib.sha256(text).digest())
-            _written(descriptor, memoryview(preamble + text), 0)
-        finally:
-            os.close(descriptor)
+        for heads in (True, False):
+            count = sum(int(np.count_nonzero((batch.views == HEAD) == heads)) for batch in batches)
+            if count:
+                names = ("row_ids", "views", "vectors")
+                written = [sections.add(_of(batches, name, heads=heads)) for name in names]
+                parts.append({"count": count, "sections": written})
+        return {**self._facts, "items": items, "parts": parts, "segments": fingerprint}
 
 
 def flat_vectors_of(store: Path, codec: VectorCodec, *, writable: bool) -> FlatVectors:
     """The flat file of an encoder in the store at this path."""
     return FlatVectors(store / CACHE / f"vectors-{codec.identity}.flat", codec, writable=writable)
-
-
-class _UnusableError(Exception):
-    """It is whole, and not for us."""
 
 
 def _chain(directory: Path, begin: int) -> Iterator[segments.SegmentName]:
@@ -273,13 +214,6 @@ def _fingerprint(directory: Path, items: int) -> str:
     return digest.hexdigest() if reached == items else ""
 
 
-def _written(descriptor: int, data: memoryview, offset: int) -> int:
-    while data:
-        taken = files.write(descriptor, data, offset)
-        data, offset = data[taken:], offset + taken
-    return offset
-
-
 def _shapes(count: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
     return (count,), (count,), (count, dimensions)
 
@@ -290,11 +224,3 @@ def _of(batches: Sequence[VectorBatch], name: str, *, heads: bool) -> Iterator[N
         if wanted.any():
             array = getattr(batch, name)
             yield array if wanted.all() else array[wanted]
-
-
-def _digest(array: NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    data = array.data.cast("B")
-    for start in range(0, len(data), _HASHED_TOGETHER):
-        digest.update(data[start : start + _HASHED_TOGETHER])
-    return digest.hexdigest()

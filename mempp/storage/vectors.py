@@ -50,6 +50,8 @@ class VectorBatch:
     row_ids: np.ndarray[Any, np.dtype[np.int64]]
     views: np.ndarray[Any, np.dtype[np.int32]]
     vectors: np.ndarray[Any, np.dtype[np.float32]]
+    digest: str | None = None
+    """SHA-256 of the bytes of ``vectors``, little-endian, where they come from a file that tells it."""
 
     def __post_init__(self) -> None:
         for name, dtype, axes in (("row_ids", np.int64, 1), ("views", np.int32, 1), ("vectors", np.float32, 2)):
