@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from mempp.adding import Adding
     from mempp.asking import as_of_read
+    from mempp.content_keys import Repeats
     from mempp.encoders import DirectoryEncoder, Encoder, EncoderIdentity, MiniLM, OpenAIEncoder
     from mempp.evidence import Evidence
     from mempp.history import Change, Changes, History
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from mempp.operators.graph_search import GraphEvidence, GraphOptions, Triple
     from mempp.operators.undo import UndoReport
     from mempp.progress import Progress
-    from mempp.projection import Repeats
     from mempp.recall import Explanation, Hit
     from mempp.reranking import CrossEncoder, Reranker, rerank
     from mempp.state_entries import Draft

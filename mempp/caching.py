@@ -13,10 +13,8 @@ import logging
 import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mempp.errors import InputError
 from mempp.indexes import LexicalIndex, TagIndex
@@ -27,7 +25,7 @@ from mempp.indexes.links import Links
 from mempp.progress import Progress, reporter
 from mempp.projection import NO_CODES, CodeKeepers, Projection
 from mempp.storage import DOCUMENT, DiskStore, Entry, Store
-from mempp.storage.cache import CACHE, Blob, CacheFolder
+from mempp.storage.cache import CACHE, Blob, CacheFolder, Pieces
 from mempp.storage.codec import give_back
 from mempp.storage.entries import canonical_bytes, chain
 from mempp.storage.flat_cache import FlatArrays, FlatCache
@@ -91,8 +89,9 @@ class Caches:
             return
         if projection.last_sequence + 1 != store.next_sequence:
             return  # the store has read more than was applied: its digest is that of another state
+        give_back()
         indexes = projection.indexes
-        arrays: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, Pieces] = {}
         for name, index in (("texts", indexes.lexical), ("labels", indexes.tags)):
             arrays |= {f"{name}.{part}": array for part, array in index.arrays().items()}
         blob = Blob(store.next_sequence, bytes.fromhex(store.head_digest), arrays, {"rows": len(projection)})
@@ -203,7 +202,7 @@ def _digest_at(store: DiskStore, entries: Sequence[Entry], sequence: int) -> byt
     return digest
 
 
-def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+def _part(arrays: Mapping[str, Pieces], name: str) -> dict[str, Pieces]:
     return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 

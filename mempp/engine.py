@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import get_args
 
 from mempp.caching import Caches
+from mempp.content_keys import Repeats
 from mempp.dates import DateLike, to_microseconds
 from mempp.embedding import Embedder, is_none
 from mempp.encoders import Encoder, resolve_encoder
 from mempp.errors import InputError, MemppError, StoreClosedError, StoreReadOnlyError, quoted
 from mempp.progress import Progress
-from mempp.projection import Projection, Repeats
+from mempp.projection import Projection
 from mempp.recall import Indexes
 from mempp.settings import Settings, check_choice, from_environment, layered
 from mempp.storage import Entry, Store, digest_of

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from mempp.content_keys import content_key
 from mempp.errors import InputError
-from mempp.projection import Projection, key_of
+from mempp.projection import Projection
 from mempp.records import AddReport, CheckedDocument, Document, check_document
 from mempp.storage import Entry
 
@@ -41,13 +42,15 @@ class Plan:
             if not document.text.strip():
                 self._places.append(None)
                 continue
-            key = key_of(document, projection.repeats)
+            key = content_key(
+                document.text, document.authors, document.occurred_at, document.thread, projection.repeats
+            )
             place = projection.repeat_of(key)
             if place is None:
                 place = place_of_key.get(key)
             if place is None:
                 place = place_of_key[key] = -1 - len(self.new)
-                self.new.append(document_entry(document))
+                self.new.append(document_entry(document, projection))
             self._places.append(place)
 
     def rows(self, new_row_ids: Sequence[int]) -> list[int | None]:
@@ -59,17 +62,18 @@ class Plan:
         return [new_row_ids[-1 - place] if place is not None and place < 0 else place for place in self._places]
 
 
-def document_entry(document: CheckedDocument) -> Entry:
+def document_entry(document: CheckedDocument, projection: Projection) -> Entry:
     """The log entry of a document that is not stored yet."""
+    share = projection.share
     return Entry(
         kind="document",
         text=document.text,
         occurred_at=document.occurred_at,
-        authors=document.authors,
-        tags=document.tags,
+        authors=share(document.authors),
+        tags=share(document.tags),
         source=document.source,
-        thread=document.thread,
-        document_kind=document.kind,
+        thread=share(document.thread),
+        document_kind=share(document.kind),
         metadata=document.metadata,
     )
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mempp import evidence as evidence_module
 from mempp import state_entries, upkeep
 from mempp.asking import answers, as_of_read
+from mempp.content_keys import Repeats
 from mempp.dates import DateLike
 from mempp.embedding import Embedder
 from mempp.encoders import Encoder
@@ -27,7 +28,7 @@ from mempp.ingest import DocumentLike
 from mempp.intake import Intake
 from mempp.operations import Operations
 from mempp.progress import Progress
-from mempp.projection import Projection, Repeats, View
+from mempp.projection import Projection, View
 from mempp.recall import Bounds, Hit, check_names, check_question, question_text
 from mempp.records import Annotation, Record
 from mempp.settings import EvidenceStyle, Settings, from_environment, layered

@@ -5,20 +5,21 @@ dropping it and applying the log again gives the same answers. One thread at a t
 take a `View`, which is one consistent state and stays as it is.
 """
 
-import hashlib
 import json
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Literal
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.content_keys import Repeats, RowsByKey, content_key
 from mempp.dates import from_microseconds
 from mempp.encoders.windows import has_windows
 from mempp.errors import RowNotFoundError
@@ -29,7 +30,7 @@ from mempp.indexes.ranking import Allowed
 from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
 from mempp.recall.mentioned_days import days_mentioned
 from mempp.recall.states import ChangeKind
-from mempp.records import FACT, FACTS, Annotation, CheckedDocument, Record
+from mempp.records import FACT, FACTS, Annotation, Record
 from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
 from mempp.storage.codec import give_back
 
@@ -41,11 +42,11 @@ CodeKeepers = tuple[CodeKeeper | None, CodeKeeper | None]
 
 NO_CODES: CodeKeepers = (None, None)
 
-Repeats = Literal["exact", "paper"]
-"""What counts as a repeat; see `Projection.repeat_of`."""
+Shared = TypeVar("Shared", str | None, tuple[str, ...])
 
 _STAMP = attrgetter("ingested_at")
 _STATES_KEPT = 16
+_SHARED_VALUES = 1 << 14
 _GIVEN_BACK_FROM = 1 << 20  # bytes
 _ANALYSED_TOGETHER = 2048  # rows; their terms are in memory together
 _FOR_EVER = int(np.iinfo(np.int64).max)
@@ -86,8 +87,8 @@ class Projection:
         self._past_states: dict[int, States] = {}
         self._stamps: list[int] = []
         self._last_sequences: list[int] = []
-        self._rows_by_content: dict[bytes, list[int]] = {}  # of the first rows, brought up to date when asked
-        self._keyed = 0
+        self._shared = lru_cache(_SHARED_VALUES)(_itself)
+        self._rows_by_key = RowsByKey()  # of the first rows, brought up to date when asked
         self._restored = 0  # rows that restored indexes hold, and that are still to be applied
         self._lexical = LexicalIndex()
         self._tags = TagIndex()
@@ -334,6 +335,13 @@ class Projection:
             if row_id in (None, entry.row_id) and kind in (None, entry.label)
         ]
 
+    def share(self, value: Shared) -> Shared:
+        """The one object for equal values of documents that came lately, so that rows share them in memory.
+
+        Those that are read from segments share them already.
+        """
+        return cast(Shared, self._shared(value))
+
     @property
     def repeats(self) -> Repeats:
         """What counts as a repeat."""
@@ -346,12 +354,11 @@ class Projection:
         not bring back what was retracted. "paper": the same text and authors as an active row. Only the thread that
         applies may ask.
         """
-        for row in range(self._keyed, len(self._documents)):
+        for row in range(len(self._rows_by_key), len(self._documents)):
             entry = self._documents[row]
             of_row = content_key(entry.text or "", entry.authors, entry.occurred_at, entry.thread, self._repeats)
-            self._rows_by_content.setdefault(of_row, []).append(row)
-            self._keyed = row + 1
-        rows = self._rows_by_content.get(key, [])
+            self._rows_by_key.append(of_row)
+        rows = self._rows_by_key.rows_of(key)
         if self._repeats == "paper":
             rows = [row for row in rows if row not in self._states.hidden]
         return rows[0] if rows else None
@@ -392,6 +399,10 @@ _STATE_KINDS: dict[str, ChangeKind] = {
     RETRACT: "retract",
     REINSTATE: "reinstate",
 }
+
+
+def _itself(value: object) -> object:
+    return value
 
 
 def _card_or_marker(entry: Entry) -> bool:
@@ -439,20 +450,3 @@ def _one_by_one(
         del batch
         if large:
             give_back()
-
-
-def key_of(document: CheckedDocument, repeats: Repeats) -> bytes:
-    """The content key of a document that is not stored yet."""
-    return content_key(document.text, document.authors, document.occurred_at, document.thread, repeats)
-
-
-def content_key(
-    text: str, authors: Sequence[str], occurred_at: int | None, thread: str | None, repeats: Repeats
-) -> bytes:
-    """16 bytes, equal for documents that repeat each other; None equals None, the order of authors does not count."""
-    rest: list[object] = [len(text), sorted(authors)]
-    if repeats == "exact":
-        rest += [occurred_at, thread]
-    digest = hashlib.blake2b(repr(rest).encode(), digest_size=16)
-    digest.update(text.encode())
-    return digest.digest()

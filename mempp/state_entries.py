@@ -150,7 +150,7 @@ class Draft:
         if any(row >= len(self._projection) for row in wanted):
             raise InputError("a row that is being added in the same commit cannot be merged into another")
         merged = _standing_for([self._projection.record(row) for row in wanted], check_document(document))
-        self.entries.append(document_entry(merged))
+        self.entries.append(document_entry(merged, self._projection))
         self.new_rows.append(new)
         self._rows += 1
         self._change("archive", wanted, new, reason)

@@ -248,7 +248,7 @@ def test_what_is_no_index_is_passed_over_though_its_bytes_are_whole(store, resto
     blob = folder.read("indexes", caching._version())
     # But for the terms: one cut short is a term.
     unfit = [(name, array[:-1]) for name, array in blob.arrays.items() if not name.endswith(".terms")]
-    unfit += [(name, blob.arrays[name] + 1000) for name in ("texts.rows", "texts.offsets", "labels.rows")]
+    unfit += [(name, blob.arrays[name] + np.int64(1000)) for name in ("texts.rows", "texts.offsets", "labels.rows")]
     unfit += [(name, None) for name in blob.arrays]
     expected = without_caches(store)
     for name, wrong in unfit:
@@ -260,6 +260,19 @@ def test_what_is_no_index_is_passed_over_though_its_bytes_are_whole(store, resto
         assert answers(store) == expected
         assert (name, restored) == (name, [])
         assert "passed over" in caplog.text
+
+
+def test_a_cache_with_counts_of_four_bytes_is_used(store, restored):
+    """As they were written before counts had the fewest bytes."""
+    store_id = mempp.storage.open_store(store, read_only=True).store_id
+    folder = CacheFolder(store / "cache", store_id)
+    blob = folder.read("indexes", caching._version())
+    wide = {name: blob.arrays[name].astype("u4") for name in ("texts.counts", "labels.counts")}
+    assert folder.write("indexes", caching._version(), replace(blob, arrays={**blob.arrays, **wide}))
+    expected = without_caches(store)
+    del restored[:]
+    assert answers(store) == expected
+    assert restored == [60]
 
 
 # --- when they are written ----------------------------------------------------------------------------------------
@@ -511,12 +524,32 @@ def test_blobs_come_back_as_they_were(arrays, large):
         assert (blob.sequence, blob.digest, blob.facts) == (7, b"\1" * 32, {"rows": 3})
         assert blob.arrays.keys() == made.keys()
         for name, array in made.items():
-            assert blob.arrays[name].dtype == array.dtype
+            come_back = blob.arrays[name].dtype
+            assert come_back == array.dtype or (
+                come_back.kind == array.dtype.kind == "u" and come_back.itemsize < array.itemsize
+            )
+            assert blob.arrays[name].shape == array.shape
             assert np.array_equal(blob.arrays[name], array)
         assert folder.read("kind", "2") is None
         assert CacheFolder(Path(path), "b" * 32).read("kind", "1") is None
         shutil.copy(Path(path, "kind.cache"), Path(path, "other.cache"))
         assert folder.read("other", "1") is None
+
+
+@given(parts=st.lists(st.lists(st.integers(0, 70_000), max_size=9), min_size=1, max_size=4), wide=st.booleans())
+@example(parts=[[1, 255], [], [256]], wide=False)
+def test_what_is_written_in_pieces_is_read_whole(parts, wide):
+    pieces = [np.array(part, "u4" if wide else np.min_scalar_type(max(part, default=0))) for part in parts]
+    with tempfile.TemporaryDirectory() as path:
+        folder = CacheFolder(Path(path), "a" * 32)
+        whole = np.concatenate(pieces)
+        assert folder.write("whole", "1", Blob(0, b"", {"n": whole, "after": np.arange(3)}))
+        assert folder.write("pieces", "1", Blob(0, b"", {"n": pieces, "after": np.arange(3)}))
+        for kind in ("whole", "pieces"):
+            read = folder.read(kind, "1").arrays
+            assert read["n"].tolist() == whole.tolist()
+            assert not len(whole) or read["n"].dtype == np.min_scalar_type(int(whole.max()))
+            assert read["after"].tolist() == [0, 1, 2]
 
 
 WRITER = """

@@ -80,11 +80,13 @@ def corpus() -> list[str]:
 
 def test_equals_a_full_scan_in_200_random_scopes(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "_BLOCK", 700)  # several blocks, the last one short
-    monkeypatch.setattr(postings, "_SMALLEST_MERGE", 10_000)  # a merged base and a tail
+    monkeypatch.setattr(postings, "_SMALLEST_MERGE", 10_000)  # merged arrays and tails
+    monkeypatch.setattr(postings, "_LARGEST_BLOCK", 5_000)
     index = index_of(corpus[:4_000])
     index.add(corpus[4_000:])
-    assert len(index._postings._state.rows)
-    assert index._postings._in_tail
+    assert len(index._postings._state.blocks) > 3
+    assert index._postings._in_arrays
+    assert index._postings._in_tails
     analysed = [terms(text) for text in corpus]
     chance = np.random.default_rng(3)
     some = 0
@@ -233,10 +235,10 @@ def test_freezing_and_keeping_the_arrays_change_nothing(texts: list[str], freeze
     assert len(frozen._postings) == len(plain._postings) == sum(len(set(terms(text))) for text in texts)
 
 
-def test_the_kept_arrays_take_eight_bytes_a_posting(corpus: list[str]) -> None:
+def test_the_kept_arrays_take_five_bytes_a_posting(corpus: list[str]) -> None:
     index = index_of(corpus)
     arrays = index.arrays()
-    assert arrays["rows"].nbytes + arrays["counts"].nbytes == 8 * len(index._postings)
+    assert sum(piece.nbytes for name in ("rows", "counts") for piece in arrays[name]) == 5 * len(index._postings)
     reopened = LexicalIndex.from_arrays({name: values.copy() for name, values in arrays.items()})
     reopened.add(["term0x only"])
     assert len(reopened) == 5_001

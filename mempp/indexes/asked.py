@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mempp.indexes.postings import Counts
 from mempp.indexes.ranking import Allowed
 
 _BLOCK = 1 << 15
@@ -17,7 +18,7 @@ _LOOKED_UP = 32  # a row looked up among postings takes as long as so many that 
 class AskedTerms:
     """The terms of a question that some row in scope holds, and what they weigh there."""
 
-    postings: tuple[tuple[NDArray[np.uint32], NDArray[np.uint32]], ...]
+    postings: tuple[tuple[NDArray[np.uint32], Counts], ...]
     """For each term the rows in scope that hold it, ascending, and how often."""
     idf: tuple[float, ...]
     lengths: NDArray[np.uint32]
@@ -53,7 +54,7 @@ class AskedTerms:
 
 
 def asked_terms(
-    postings: Sequence[tuple[NDArray[np.uint32], NDArray[np.uint32]]],
+    postings: Sequence[tuple[NDArray[np.uint32], Counts]],
     lengths: NDArray[np.uint32],
     allowed: Allowed,
 ) -> AskedTerms:
@@ -84,7 +85,7 @@ def idf(documents: int, frequency: int) -> float:
 
 
 def counts_in(
-    postings: tuple[NDArray[np.uint32], NDArray[np.uint32]], rows: NDArray[np.int64]
+    postings: tuple[NDArray[np.uint32], Counts], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Which of these rows (positions) hold a term, and how often each of them does.
 

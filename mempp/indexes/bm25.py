@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mempp.indexes.asked import AskedTerms, counts_in
 from mempp.indexes.parallel import side_by_side
+from mempp.indexes.postings import Counts
 from mempp.indexes.ranking import Ranking, best_positions
 
 K1 = 1.2
@@ -101,7 +102,7 @@ def _add(
     scores: NDArray[np.float64],
     rows: NDArray[np.uint32],
     start: int,
-    counts: NDArray[np.uint32],
+    counts: Counts,
     weight: float,
     norms: NDArray[np.float64],
     once: NDArray[np.float64],

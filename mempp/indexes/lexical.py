@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mempp.errors import InputError, quoted
 from mempp.indexes.analysis import question_terms, term_counts
 from mempp.indexes.asked import AskedTerms, asked_terms
 from mempp.indexes.bm25 import rank_by_bm25
 from mempp.indexes.growable import GrowableArray
-from mempp.indexes.postings import Postings
+from mempp.indexes.postings import Pieces, Postings, whole
 from mempp.indexes.ranking import Allowed, Ranking
 
 
@@ -67,16 +66,16 @@ class LexicalIndex:
         postings = [self._postings.find(term, len(allowed)) for term in question_terms(question)]
         return asked_terms(postings, lengths, allowed)
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The whole index as flat arrays, for somebody to keep. Only the thread that adds may call it.
+    def arrays(self) -> dict[str, Pieces]:
+        """The whole index as flat arrays, some in pieces, for somebody to keep. Only the thread that adds may call it.
 
         Whoever keeps them keeps `mempp.indexes.analysis.ANALYSIS_VERSION` with them and drops them when it differs.
         """
         return {**self._postings.arrays(), "lengths": self._lengths.values}
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> "LexicalIndex":
-        """An index over arrays that `arrays` gave; postings are not copied and may be memory-mapped.
+    def from_arrays(arrays: Mapping[str, Pieces]) -> "LexicalIndex":
+        """An index over arrays that `arrays` gave; postings in one piece are not copied and may be memory-mapped.
 
         Raises:
             InputError: the arrays do not fit together.
@@ -85,8 +84,8 @@ class LexicalIndex:
         index._postings = Postings.from_arrays(arrays)
         if "lengths" not in arrays:
             raise InputError("These arrays are no lexical index ('lengths' is missing); build it from the texts.")
-        index._lengths.extend(arrays["lengths"])
-        if len(arrays["rows"]) and int(arrays["rows"].max()) >= len(index):
+        index._lengths.extend(whole(arrays["lengths"]))
+        if index._postings.end_of_rows() > len(index):
             raise InputError(f"Postings name rows beyond the {len(index)} of the index; build it from the texts.")
         return index
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mempp.errors import InputError
 from mempp.indexes.analysis import words
 from mempp.indexes.names import NameForms
-from mempp.indexes.postings import Postings
+from mempp.indexes.postings import Pieces, Postings, whole
 from mempp.indexes.ranking import Allowed, Ranking, best_positions
 from mempp.indexes.stopwords import STOP_WORDS
 
@@ -95,7 +95,7 @@ class TagIndex:
         if len(parts) not in sizes:
             self._sizes[parts[0]] = (*sizes, len(parts))
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
+    def arrays(self) -> dict[str, Pieces]:
         """The whole index as flat arrays, as `LexicalIndex.arrays` gives them."""
         spellings = json.dumps(list(self._spellings.values())).encode()
         return {
@@ -105,7 +105,7 @@ class TagIndex:
         }
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> "TagIndex":
+    def from_arrays(arrays: Mapping[str, Pieces]) -> "TagIndex":
         """An index over arrays that `arrays` gave.
 
         Raises:
@@ -114,15 +114,15 @@ class TagIndex:
         index = TagIndex()
         index._postings = Postings.from_arrays(arrays)
         try:
-            index._n_rows = int(arrays["n_rows"].tolist()[0])
-            spellings = json.loads(arrays["spellings"].tobytes())
+            index._n_rows = int(whole(arrays["n_rows"])[0])
+            spellings = json.loads(whole(arrays["spellings"]).tobytes())
             # Terms were numbered, and spellings noted, in one and the same order.
             index._spellings = dict(zip(index._postings.terms(), spellings, strict=True))
             for key in index._spellings:
                 index._note_size(key.split(" "))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise InputError(f"These arrays are no tag index ({error!r}); build it from the labels.") from error
-        if len(arrays["rows"]) and int(arrays["rows"].max()) >= index._n_rows:
+        if index._postings.end_of_rows() > index._n_rows:
             raise InputError(f"Postings name rows beyond the {index._n_rows} of the index; build it from the labels.")
         return index
 

@@ -25,7 +25,7 @@ import stat
 import struct
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ _DIGEST_SIZE = 32
 _HEADER_AT = _PREAMBLE.size + _DIGEST_SIZE
 _DTYPES = frozenset({"<u1", "|u1", "<u2", "<u4", "<u8", "<i4", "<i8"})
 _UNSIGNED = ("|u1", "<u2", "<u4")
+Pieces = NDArray[Any] | list[NDArray[Any]]
+"""An array, or the arrays that make it when they are put one after another."""
 ABANDONED = 3600.0
 """Seconds after which a temporary file is taken for that of a process that died."""
 
@@ -58,7 +60,9 @@ class Blob:
     """How many entries of the log it covers."""
     digest: bytes
     """The chain digest after them."""
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, Pieces]
+    """To be written they may be in pieces, since one array of them would be in memory as well. Read they are whole, and
+    unsigned ones have the fewest bytes a number that hold them all."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -121,12 +125,17 @@ class CacheFolder:
         parts: list[bytes | memoryview] = []
         layout = []
         at = 0
-        for name, array in blob.arrays.items():
-            stored = _narrowed(array)
-            layout.append([name, array.dtype.newbyteorder("<").str, stored.dtype.str, list(array.shape), at])
-            padding = -stored.nbytes % 8
-            parts += [stored.reshape(-1).view(np.uint8).data if stored.size else b"", bytes(padding)]
-            at += stored.nbytes + padding
+        for name, given in blob.arrays.items():
+            pieces = given if isinstance(given, list) else [given]
+            dtype = np.result_type(*pieces).newbyteorder("<")
+            stored = _narrowed(pieces, dtype)
+            shape = [sum(map(len, pieces)), *pieces[0].shape[1:]]
+            layout.append([name, dtype.str, stored[0].dtype.str, shape, at])
+            size = sum(piece.nbytes for piece in stored)
+            padding = -size % 8
+            parts += [piece.reshape(-1).view(np.uint8).data for piece in stored if piece.size]
+            parts.append(bytes(padding))
+            at += size + padding
         fields = {
             "arrays": layout,
             "digest": blob.digest.hex(),
@@ -167,7 +176,9 @@ class CacheFolder:
                 raise ValueError(f"its array {str(name)[:40]!r} is of a type that no cache has")
             count = int(np.prod(shape, dtype=np.int64))
             array = np.frombuffer(data, stored, count, payload_at + at) if count else np.empty(0, stored)
-            arrays[str(name)] = array.astype(dtype, copy=False).reshape(shape)
+            if np.dtype(dtype).kind != "u":
+                array = array.astype(dtype, copy=False)
+            arrays[str(name)] = array.reshape(shape)
         return Blob(int(header["sequence"]), bytes.fromhex(header["digest"]), arrays, header["facts"])
 
     def _remove_abandoned(self) -> None:
@@ -182,15 +193,14 @@ class _UnusableError(Exception):
     """The blob is whole, and not for us."""
 
 
-def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the numbers in the smallest type that holds them all: most counts are small."""
-    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    if array.size and array.min() >= 0:
-        top = int(array.max())
-        for dtype in _UNSIGNED:
-            if np.dtype(dtype).itemsize < array.itemsize and top <= np.iinfo(dtype).max:
-                return array.astype(dtype)
-    return array
+def _narrowed(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+    """Return the numbers in the smallest type that holds them all, or else in this one: most counts are small."""
+    filled = [piece for piece in pieces if piece.size]
+    if filled and min(int(piece.min()) for piece in filled) >= 0:
+        top = max(int(piece.max()) for piece in filled)
+        narrower = (one for one in map(np.dtype, _UNSIGNED) if one.itemsize < dtype.itemsize)
+        dtype = next((one for one in narrower if top <= np.iinfo(one).max), dtype)
+    return [np.ascontiguousarray(piece, dtype) for piece in pieces]
 
 
 def _write(path: Path, parts: list[bytes | memoryview]) -> None:
