@@ -4,13 +4,14 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mempp.indexes import VectorIndex, codes, parallel, products, scan, turning, vectors
 from mempp.indexes.codes import CodeStore
 from mempp.indexes.costs import ScanCosts
+from mempp.indexes.held import Held
 
 BY_CODES = ScanCosts(scan=1.0, gather=1.0, codes=0.0)
 BY_SCAN = ScanCosts(scan=0.0, gather=1.0, codes=1.0)
@@ -237,6 +238,7 @@ def test_turned_products_lie_within_their_bounds(seed: int, scale: float) -> Non
     head_bounds, tail_bounds = found.head.bounds(head_asked, length), found.tail.bounds(tail_asked)
     assert found.most[0] >= found.head.errors.max()
     assert found.most[1] >= found.head.lengths.max()
+    assert found.most[2] >= (found.tail.lengths + found.tail.errors).max()
     exact = given_vectors.astype(np.float64) @ question.astype(np.float64)
     assert (np.abs(heads.astype(np.float64) + tails - exact) <= head_bounds.astype(np.float64) + tail_bounds).all()
     most = (found.tail.lengths + found.tail.errors) * np.linalg.norm(of_tail) * (1 + 1e-6)
@@ -290,6 +292,38 @@ def test_of_most_only_the_head_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_kept_by_heads", noted)
     index.rank(views[17], np.ones(4_000, np.bool_), 5)
     assert 5 <= kept[0] < 400
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.05, 0.5, 1.0]), exact=st.booleans())
+def test_the_longest_tail_keeps_who_every_tail_keeps(seed: int, share: float, exact: bool) -> None:
+    chance = np.random.default_rng(seed)
+    n = 4_000
+    given_vectors = _flattening(n, 128, chance)
+    given_vectors[chance.integers(0, n, n // 8)] = given_vectors[chance.integers(n)]
+    given_vectors *= chance.choice([1, 1e-3, 1e3], n).astype(np.float32)[:, None] if seed % 2 else 1
+    store = CodeStore(128, turning.turn_for(given_vectors))
+    store.extend(given_vectors)
+    found = store.snapshot()
+    held = Held(given_vectors[:0], given_vectors)
+    views = scan.Views(held, np.arange(n), found, float(np.linalg.norm(given_vectors, axis=1).max()), False, True)
+    question = given_vectors[chance.integers(n)]
+    inside = None if share == 1 else chance.random(n) < share
+    short_cuts: list[bool] = []
+    longest = scan._kept_by_longest
+
+    def noted(*arguments: object) -> NDArray[np.int64] | None:
+        kept = longest(*arguments)  # type: ignore[arg-type]
+        short_cuts.append(kept is not None)
+        return kept
+
+    answers = []
+    for way in (noted, lambda *arguments: None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scan, "_kept_by_longest", way)
+            answers.append(scan.contenders_by_codes(views, found, inside, question, 10, exact=exact).tolist())
+    event(f"short cut: {short_cuts}")
+    assert answers[0] == answers[1]
 
 
 def test_no_turn_where_no_direction_stands_out() -> None:

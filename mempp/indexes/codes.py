@@ -95,7 +95,9 @@ class Plane:
         digits = asked.digits
         high, low = np.float32(asked.step), np.float32(asked.step / 126)
         offset = np.float32(_MIDDLE * (digits.astype(np.float64).sum(axis=0) @ (asked.step, asked.step / 126)))
-        products = np.full(len(self), -np.inf, np.float32)
+        products = np.empty(len(self), np.float32)
+        if inside is not None:
+            products.fill(-np.inf)
 
         def approximate(values: NDArray[np.uint8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
             # (n, 2) floats as (n,) pairs: NumPy reads one half of the pairs faster than one column.
@@ -171,8 +173,8 @@ class Codes:
     head: Plane
     tail: Plane | None
     turn: Turn | None
-    most: tuple[float, float] = (np.inf, np.inf)
-    """No error and no length in the head is larger."""
+    most: tuple[float, float, float] = (np.inf, np.inf, np.inf)
+    """No error and no length in the head is larger, nor the two of a tail together."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -216,7 +218,7 @@ class CodeStore:
         """
         self._turn = turn
         head = dimensions if turn is None else turn.head
-        self._most = (0.0, 0.0)
+        self._most = [0.0, 0.0, 0.0]
         self._planes = [_GrowingPlane(head)] + ([] if turn is None else [_GrowingPlane(dimensions - head)])
 
     @staticmethod
@@ -225,7 +227,7 @@ class CodeStore:
         store = CodeStore(codes.shape[1], codes.turn)
         for growing, plane in zip(store._planes, codes.planes, strict=True):
             growing.extend((plane.values.part(0, len(plane)), (plane.scales, plane.errors, plane.lengths)))
-        store._most = codes.most
+        store._most = list(codes.most)
         return store
 
     def __len__(self) -> int:
@@ -258,8 +260,10 @@ class CodeStore:
 
         side_by_side(encode, range(len(starts)), len(starts) // 4)
         for planes in made:
-            _, errors, lengths = planes[0][1]
-            self._most = (max(self._most[0], float(errors.max())), max(self._most[1], float(lengths.max())))
+            (_, errors, lengths), *tails = [facts for _, facts in planes]
+            reached = (errors, lengths, *(lengths + errors for _, errors, lengths in tails))
+            for place, values in enumerate(reached):
+                self._most[place] = max(self._most[place], float(values.max()))
             for plane, encoded in zip(self._planes, planes, strict=True):
                 plane.extend(encoded)
 
@@ -267,7 +271,7 @@ class CodeStore:
         """What there is now."""
         size = len(self)
         head, *tail = [plane.snapshot(size) for plane in self._planes]
-        return Codes(head, tail[0] if tail else None, self._turn, self._most)
+        return Codes(head, tail[0] if tail else None, self._turn, (self._most[0], self._most[1], self._most[2]))
 
 
 _Encoded = tuple[NDArray[np.uint8], Sequence[NDArray[np.float32]]]

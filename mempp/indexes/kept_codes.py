@@ -21,6 +21,7 @@ CODES_VERSION = "codes 1: bytes from -127, turned, head and tail"
 Whoever keeps codes keeps it with them, and drops them when it differs."""
 
 _FACTS = ("scales", "errors", "lengths")
+_MOST = ("most_error", "most_length", "most_tail")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,7 @@ class KeptCodes:
     def facts(self) -> dict[str, float]:
         """The numbers that are no arrays; JSON takes them, and gives them back to the last bit."""
         codes = self.codes
-        facts = {"largest_norm": self.largest_norm, "most_error": codes.most[0], "most_length": codes.most[1]}
+        facts = {"largest_norm": self.largest_norm, **dict(zip(_MOST, codes.most, strict=True))}
         if codes.turn is not None:
             facts |= {"turn_head": codes.turn.head, "turn_error": codes.turn.error}
         return facts
@@ -60,7 +61,8 @@ class KeptCodes:
             if "turn" in arrays:
                 tail = _plane(arrays, "tail")
                 turn = Turn(_typed(arrays["turn"], np.float32, 2), int(facts["turn_head"]), float(facts["turn_error"]))
-            codes = Codes(head, tail, turn, (float(facts["most_error"]), float(facts["most_length"])))
+            error, length, of_tail = (float(facts[name]) for name in _MOST)
+            codes = Codes(head, tail, turn, (error, length, of_tail))
             norm = float(facts["largest_norm"])
             dimensions = codes.shape[1]
             if tail is not None and turn is not None:

@@ -160,18 +160,40 @@ def _kept_by_heads(
     border = _border(least, views.rows[chosen], limit, views.several_per_row)
     if border == -np.inf:
         return np.flatnonzero(products > -np.inf)
-    # In float32 over all views, and with one bound for all heads: these arrays are as long as the index.
+    # In float32, as there may be very many views, and with one bound for all heads.
     of_errors, of_lengths = asked.factors(length)
     slack = codes.most[0] * of_errors + codes.most[1] * of_lengths + 1e-37
-    most = tail.lengths + tail.errors
-    most *= np.float32(tail_asked.length * (1 + 1e-6))
-    most += products
-    kept: NDArray[np.int64] = np.flatnonzero(most >= np.float32(border - slack - 1e-6 * (abs(border) + slack)))
+    needed = np.float32(border - slack - 1e-6 * (abs(border) + slack))
+    of_tails = np.float32(tail_asked.length * (1 + 1e-6))
+    kept = _kept_by_longest(products, needed, codes.most[2] * float(of_tails))
+    if kept is None:
+        kept = np.flatnonzero(_most_of(products, tail.lengths, tail.errors, of_tails) >= needed)
+    else:
+        most = _most_of(products.take(kept), tail.lengths.take(kept), tail.errors.take(kept), of_tails)
+        kept = kept[most >= needed]
     if len(kept) <= few:
         return kept
     of_best = tails[least >= border]
     usual = float(of_best.mean()) + 4 * float(of_best.std())
     return np.flatnonzero(products >= np.float32(border - usual))
+
+
+def _kept_by_longest(products: NDArray[np.float32], needed: np.float32, longest: float) -> NDArray[np.int64] | None:
+    """Who would be kept if every tail could give as much as the longest one: one pass over the products, where
+    `_most_of` takes four. None where these are so many that nothing is gained."""
+    least = np.float32(float(needed) - longest - 1e-6 * (abs(float(needed)) + longest))
+    kept = np.flatnonzero(products >= least)
+    return kept if len(kept) * _FEW < len(products) else None
+
+
+def _most_of(
+    products: NDArray[np.float32], lengths: NDArray[np.float32], errors: NDArray[np.float32], of_tails: np.float32
+) -> NDArray[np.float32]:
+    """What heads give, and tails can at most."""
+    most = lengths + errors
+    most *= of_tails
+    most += products
+    return most
 
 
 def _bounds_of(
