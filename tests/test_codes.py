@@ -326,6 +326,19 @@ def test_the_longest_tail_keeps_who_every_tail_keeps(seed: int, share: float, ex
     assert answers[0] == answers[1]
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1.0, 1e-20, 1e5]), quantile=st.floats(0.8, 1))
+def test_who_a_tail_can_help_is_kept(seed: int, scale: float, quantile: float) -> None:
+    chance = np.random.default_rng(seed)
+    products = (scale * chance.normal(size=2_000)).astype(np.float32)
+    lengths, errors = (scale * chance.choice([0.1, 0.5, 0.9], (2, 2_000))).astype(np.float32)
+    of_tails = np.float32(chance.random())
+    most = scan._most_of(products, lengths, errors, of_tails)
+    needed = np.float32(np.quantile(most, quantile, method="lower"))  # exactly what one of them can give
+    kept = scan._kept_by_longest(products, needed, float((lengths + errors).max()) * float(of_tails))
+    assert kept is None or set(np.flatnonzero(most >= needed)) <= set(kept.tolist())
+
+
 def test_no_turn_where_no_direction_stands_out() -> None:
     assert turning.turn_for(drawn(np.random.default_rng(6), 2_000, 384, "spread")) is None
     assert turning.turn_for(np.zeros((2_000, 384), np.float32)) is None
