@@ -127,8 +127,8 @@ def test_rows_that_hold_the_same_are_noted_as_if_one_by_one(parts: list[list[lis
             row += len(part)
         found, expected = alike.arrays(), plain.arrays()
     assert alike.terms() == plain.terms()
-    assert {name: array.tolist() for name, array in found.items()} == {
-        name: array.tolist() for name, array in expected.items()
+    assert {name: postings.whole(array).tolist() for name, array in found.items()} == {
+        name: postings.whole(array).tolist() for name, array in expected.items()
     }
 
 
