@@ -240,7 +240,7 @@ class Projection:
         view = View(scope, states, question.as_of, rows)
         if question.predicate is None:
             return view
-        # Asked of archived rows too: where what stands for a row is left out, the row itself answers.
+        # Asked of archived and retracted rows too: where what stands for a row is left out, the row itself answers.
         passing = np.flatnonzero(self._allowed(question, NO_STATES, rows)).tolist()
         permitted = [row for row in passing if question.predicate(self.record(row, view))]
         only = replace(question, row_ids=frozenset(permitted), predicate=None)

@@ -184,6 +184,9 @@ def test_a_failure_of_onnxruntime_does_not_show(
     assert "no memory" in caplog.text
     assert ranking.row_ids.tolist() == scanned.row_ids.tolist()
     assert ranking.scores.tolist() == scanned.scores.tolist()
+    index._costs = None  # nor when it fails while costs are measured, which are then measured again
+    assert index.rank(question, everything, 30).row_ids.tolist() == scanned.row_ids.tolist()
+    assert index._costs is None
 
 
 def test_work_is_shared_and_its_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 import errno
 import hashlib
+import itertools
 import logging
+import mmap
 import os
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ from test_kept_codes import BY_CODES, DIMENSIONS, drawn
 import mempp
 from mempp.encoders.base import EncoderIdentity
 from mempp.indexes import codes, held, vectors
-from mempp.storage import files, flat_vectors
+from mempp.storage import files, flat_vectors, mapped
 
 ROWS = 300
 QUESTIONS = ("ferry to the island", "who pays the vpn")
@@ -295,6 +298,33 @@ def test_a_full_disk_does_not_hinder_opening(
         assert answers(store, read_only=False) == right
     assert "could not be written" in caplog.text
     assert not [name for name in (store / "cache").iterdir() if name.name.startswith("codes-heads")]
+
+
+@pytest.mark.parametrize(("mapped_before", "named"), [(0, "vectors-hashed.flat"), (1, "codes-heads.flat")])
+def test_a_file_that_cannot_be_read_is_not_called_damaged(
+    mapped_before: int, named: str, store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = answers(store)
+    real, asked = mmap.mmap, itertools.count()
+
+    def refuses(*arguments: Any, **more: Any) -> mmap.mmap:
+        if next(asked) < mapped_before:
+            return real(*arguments, **more)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped.mmap, "mmap", refuses)
+        assert answers(store) == right
+    assert f"{named} cannot be read" in caplog.text
+    assert "damaged" not in caplog.text
+
+
+def test_a_mapped_file_is_held_open_once(store: Path) -> None:
+    with mempp.open(store, encoder=Hashed(), read_only=True) as memory:
+        assert all(from_file(memory))
+        held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    flat = [name for name in held if name.startswith(str(store.resolve())) and name.endswith(".flat")]
+    assert len(flat) == len(set(flat)) == 3  # vectors, codes of heads, codes of windows
 
 
 def test_where_bytes_are_multiplied_wrongly_kept_codes_are_not_used(

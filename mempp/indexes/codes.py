@@ -173,7 +173,7 @@ class Codes:
     head: Plane
     tail: Plane | None
     turn: Turn | None
-    most: tuple[float, float, float] = (np.inf, np.inf, np.inf)
+    most: tuple[float, float, float]
     """No error and no length in the head is larger, nor the two of a tail together."""
 
     def __len__(self) -> int:

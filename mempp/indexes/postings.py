@@ -1,9 +1,9 @@
 """Which rows hold which term, how often: immutable flat arrays and growing tails, block by block.
 
-A block has the postings of terms whose numbers follow one another. Its arrays cost 5 bytes a posting (7 or 9 where a
-term stands more than 255 or 65,535 times in a text) and open without work from arrays that somebody kept. New postings
-go to its tail, one small array per term. When the tails together have grown large, they are merged into new arrays, one
-block after another, so that only one block is in memory twice.
+A block has the postings of terms whose numbers follow one another. Its arrays cost 5 bytes a posting (6 or 8 where one
+of its terms stands more than 255 or 65,535 times in a text) and open without work from arrays that somebody kept, as
+one block. New postings go to its tail, one small array per term. When the tails together have grown large, they are
+merged into new arrays, one block after another, so that only one block is in memory twice.
 """
 
 from array import array
@@ -225,7 +225,9 @@ class Postings:
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, Pieces]) -> "Postings":
-        """Postings over arrays that `arrays` gave; in one piece they are not copied and may be memory-mapped.
+        """Postings over arrays that `arrays` gave.
+
+        Rows of four bytes, and counts, are not copied where they come in one piece; they may be memory-mapped.
 
         Raises:
             InputError: the arrays do not fit together.

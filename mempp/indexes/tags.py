@@ -112,7 +112,9 @@ class TagIndex:
             InputError: the arrays do not fit together.
         """
         index = TagIndex()
-        index._postings = Postings.from_arrays(arrays)
+        # Copied: they are few, and else they alone would keep all that was read with them in memory.
+        copied = {name: whole(array).copy() for name, array in arrays.items()}
+        index._postings = Postings.from_arrays(copied)
         try:
             index._n_rows = int(whole(arrays["n_rows"])[0])
             spellings = json.loads(whole(arrays["spellings"]).tobytes())

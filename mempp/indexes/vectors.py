@@ -261,7 +261,11 @@ class VectorIndex:
             return _FEW_COSTS
         costs = self._costs
         if costs is None:
-            costs = self._costs = scan_costs(views)
+            try:
+                costs = self._costs = scan_costs(views)
+            except ProductError as error:  # the next question is another try
+                _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
+                costs = scan_costs(replace(views, codes=None))
         return costs
 
     def wait_until_built(self, timeout: float | None = None) -> bool:

@@ -109,7 +109,9 @@ class EntryCodec:
         if stamps[0] <= position.stamp or np.any(stamps[1:] < stamps[:-1]):
             raise ContentError("its stamps do not increase")
         rows = _optional_integers(table, "row_id")
-        documents = rows if kinds.count(DOCUMENT) == count else list(compress(rows, map(DOCUMENT.__eq__, kinds)))
+        documents = (
+            rows if kinds.count(DOCUMENT) == count else list(compress(rows, (kind == DOCUMENT for kind in kinds)))
+        )
         if documents != list(range(position.row, position.row + len(documents))):
             raise ContentError("its row ids are not dense")
         columns: dict[str, list[Any]] = {

@@ -63,6 +63,8 @@ class FlatCache:
                 return FlatArrays(arrays, dict(header["facts"]))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            _logger.warning("the cache %s cannot be read and is passed over: %s", path, error)
         except mapped.UnusableError as reason:
             _logger.info("the cache %s is passed over: %s", path, reason)
         except mapped.UNREADABLE as error:

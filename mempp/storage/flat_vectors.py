@@ -85,6 +85,8 @@ class FlatVectors:
             return self._load(directory, check=check)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            _logger.warning("the flat vectors %s cannot be read and are passed over: %s", self._path, error)
         except mapped.UnusableError as reason:
             _logger.info("the flat vectors %s are passed over: %s", self._path, reason)
         except (*mapped.UNREADABLE, MemppError) as error:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import mmap
 import os
 import stat
 import struct
@@ -47,7 +49,8 @@ class MappedFile:
     """A file that is open for reading; what was mapped of it outlives it."""
 
     def __init__(self, file: BinaryIO, header: Mapping[str, Any]) -> None:
-        self._file = file
+        # One for all arrays: each that np.memmap makes would keep the file open once more.
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.header = header
         """What its header tells, whole."""
 
@@ -63,9 +66,11 @@ class MappedFile:
         Raises:
             one of ``UNREADABLE``: it is not there, or its bytes are others.
         """
+        if any(size < 0 for size in shape) or offset < 0:
+            raise ValueError("an array has no place in it")
         if not all(shape):
             return np.empty(shape, dtype)
-        array: NDArray[Any] = np.asarray(np.memmap(self._file, dtype, "r", offset=offset, shape=shape)).view(np.ndarray)
+        array: NDArray[Any] = np.frombuffer(self._map, dtype, math.prod(shape), offset).reshape(shape)
         if digest is not None and _digest(array) != digest:
             raise ValueError("its bytes do not match their SHA-256")
         return array
@@ -149,7 +154,9 @@ def _write(path: Path, magic: bytes, number: int, body: Callable[[Sections], Map
         files.set_size(descriptor, sections.size)
         text = json.dumps({**header, "size": sections.size}, sort_keys=True).encode()
         if _PREAMBLE.size + len(text) > _PAGE:
-            raise StoreError(f"its header takes {len(text)} bytes; the encoder's name may be too long")
+            raise StoreError(
+                f"its header takes {len(text)} bytes where {_PAGE - _PREAMBLE.size} fit; shorten its names"
+            )
         preamble = _PREAMBLE.pack(magic, number, len(text), hashlib.sha256(text).digest())
         _written(descriptor, memoryview(preamble + text), 0)
     finally:
