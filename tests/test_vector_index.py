@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mempp.errors import EncoderError
-from mempp.indexes import ExactSearchWarning, VectorIndex, hnsw, vectors
+from mempp.indexes import ExactSearchWarning, VectorIndex, costs, hnsw, vectors
 from mempp.indexes.costs import ScanCosts
+from mempp.indexes.held import Held
 from mempp.indexes.hnsw import GraphCosts
 from mempp.indexes.ranking import best_positions
 
@@ -445,3 +446,29 @@ def test_a_graph_that_fell_apart_is_not_used(
     assert index.wait_until_built(120)
     assert (index._graph is None) == (kind == "repeated")
     assert ("not used" in caplog.text) == (kind == "repeated")
+
+
+def test_a_graph_is_judged_by_the_questions_that_it_answers_worst() -> None:
+    """One that finds the nearest of whatever lies near a vector, and few of the nearest of what is near to nothing."""
+    chance = np.random.default_rng(12)
+    centres = chance.normal(size=(8, 64))
+    values = centres[chance.integers(8, size=4_000)] + 0.4 * chance.normal(size=(4_000, 64))
+    vectors_ = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+    class Forgetful:
+        size = 4_000
+        forgets = True
+
+        def nearest(self, question: np.ndarray, asked: int, inside: np.ndarray | None) -> np.ndarray:
+            scores = vectors_ @ question
+            near_to_nothing = scores.max() < 0.6 * np.linalg.norm(question)
+            if inside is not None:
+                scores[~inside] = -np.inf
+            best = np.argsort(-scores)[:asked]
+            return best[::2] if self.forgets and near_to_nothing else best
+
+    held = Held(vectors_[:0], vectors_)
+    graph = Forgetful()
+    assert costs.graph_recall(graph, held, 24) < 0.6  # type: ignore[arg-type]
+    graph.forgets = False
+    assert costs.graph_recall(graph, held, 24) == 1  # type: ignore[arg-type]
