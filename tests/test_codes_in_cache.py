@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_flat_vectors import flipped
 from test_kept_codes import BY_CODES, DIMENSIONS, drawn
 
 import mempp
@@ -171,15 +172,6 @@ def test_later_vectors_come_behind_and_the_file_grows_with_the_flat_vectors(stor
     assert mapped_of(store)[0] > ROWS + 100
     shutil.rmtree(store / "cache")
     assert answers(store) == second
-
-
-def flipped(at: int) -> Callable[[Path], None]:
-    def flip(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        data[at] ^= 1
-        path.write_bytes(data)
-
-    return flip
 
 
 def put(path: Path, text: str, new: str) -> None:
