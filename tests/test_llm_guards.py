@@ -93,46 +93,41 @@ def interim(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
 
 
+def error_of(work: Callable[[], object]) -> Exception:
+    """What it ends with, and that it ends."""
+    outcome: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except MemppError as error:
+            outcome.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    running.join(30)
+    assert not running.is_alive(), "it waits for ever"
+    return outcome[0]
+
+
 @pytest.mark.parametrize("answer", [drip, interim])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_head_without_end_is_a_timeout(answer: Any, provider: str) -> None:
     with raw_server(answer) as url:
         model = mempp.chat_model(f"{provider}:m", base_url=url, timeout=0.4, max_retries=1)
-        outcome: list[Exception] = []
-
-        def ask() -> None:
-            try:
-                model.ask(request())
-            except MemppError as error:
-                outcome.append(error)
-
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        asking.join(30)
-        assert not asking.is_alive(), "it waits for ever"
-    assert isinstance(outcome[0], ModelRequestError)
-    assert "did not answer within 0.4 s, 2 times" in str(outcome[0])
-    assert outcome[0].attempts == 2, "each may have been billed"
+        error = error_of(lambda: model.ask(request()))
+    assert isinstance(error, ModelRequestError)
+    assert "did not answer within 0.4 s, 2 times" in str(error)
+    assert error.attempts == 2, "each may have been billed"
 
 
 @pytest.mark.parametrize("answer", [drip, interim])
 def test_an_encoder_does_not_wait_for_a_head_without_end(answer: Any) -> None:
     with raw_server(answer) as url:
         encoder = OpenAIEncoder("m", dimensions=4, base_url=f"{url}/v1", api_key="k", timeout=0.4, max_retries=0)
-        outcome: list[Exception] = []
-
-        def encode() -> None:
-            try:
-                encoder.encode_documents(["a text"])
-            except MemppError as error:
-                outcome.append(error)
-
-        encoding = threading.Thread(target=encode, daemon=True)
-        encoding.start()
-        encoding.join(30)
-        assert not encoding.is_alive(), "it waits for ever"
-    assert isinstance(outcome[0], EncoderError)
-    assert "did not answer within 0.4 s" in str(outcome[0])
+        error = error_of(lambda: encoder.encode_documents(["a text"]))
+    assert isinstance(error, EncoderError)
+    assert "did not answer within 0.4 s" in str(error)
 
 
 def test_asking_between_two_pieces_does_not_wait_for_itself(server: ModelServer) -> None:
