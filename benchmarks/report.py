@@ -54,16 +54,26 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": now(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gigabytes": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "load": round(os.getloadavg()[0], 2),
+        "load": load(),
         "bandwidth": bandwidth(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": versions,
     }
+
+
+def now() -> str:
+    """This moment in UTC, as ISO 8601 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def load() -> float:
+    """How many processes wanted a core in the last minute."""
+    return round(os.getloadavg()[0], 2)
 
 
 def machine_line(facts: Mapping[str, Any]) -> str:

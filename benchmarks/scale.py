@@ -1,7 +1,7 @@
 """What adding, questions, reopening and memory cost as a record grows, beside what a user would pick instead.
 
     python -m benchmarks scale [--sizes 1000 10000 100000] [--systems mempp chromadb lancedb pgvector] [--out FILE]
-    python -m benchmarks scale --sizes 1000000 --questions 6 --rounds 3 --out million.json      # by hand, an hour
+    python -m benchmarks scale --sizes 1000000 --questions 4 --rounds 2 --openings 1 --stores FOLDER    # by hand, hours
 
 Every system runs in a process of its own and gets the same synthetic rows with the same vectors (`synthetic.py`), so
 that no encoder is measured. Questions ask for the 50 best rows by vector alone within a scope: all rows, those dated
@@ -14,7 +14,9 @@ The systems take turns in every round, after one round that is not counted; time
 On a machine that has other work, `--figures quickest processor` says more: the median over questions of the quickest
 round, and the processor time of all threads of the process.
 
-What adding takes is split: rows, then what the documentation advises to do afterwards (compaction, indexes). Opening is
+What adding takes is split: rows, then what the documentation advises to do afterwards (compaction, indexes). With
+`--stores` the stores are kept, each with what adding took, and a later run adds only what is not there: a run of hours
+can be broken off, and questions can be asked again. Opening is
 the time from the library's call to the first answer, modules already imported, files in the file cache; memory is what
 the process holds after all questions beyond what it held before opening. PostgreSQL with pgvector takes part where
 MEMPP_BENCHMARK_POSTGRES names a server and psycopg is installed; its memory is not that of the process that asks.
@@ -26,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import exact
+from benchmarks import exact, kept_stores
 from benchmarks.peers import SYSTEMS, Scope, System
 from benchmarks.report import machine, machine_line, significant, table, write_json
 from benchmarks.synthetic import DIMENSIONS, SyntheticRecord, save_questions
@@ -93,13 +95,14 @@ def measure(
         record: the rows.
         systems: in the order of the result.
         plan: how often.
-        folder: an empty folder for the stores.
+        folder: for the stores; what it holds of this record from an earlier run is not added again (`kept_stores`).
         tell: called with what is being done.
 
     Returns:
         one dictionary for each system: `rows`, `system`, `title`, and either `note` (why it could not take part, or
-        where it failed) or `add_seconds`, `finish_seconds`, `add_peak_bytes`, `bytes_on_disk`, `open_seconds`,
-        `first_answer_seconds`, `resident_before_bytes`, `resident_bytes`; `cells`, one for each variant and scope, with
+        where it failed) or `added_at`, `added_at_load`, `add_seconds`, `finish_seconds`, `add_processor_seconds` (of
+        both; None where a server adds), `add_peak_bytes`, `bytes_on_disk`, `open_seconds`, `first_answer_seconds`,
+        `resident_before_bytes`, `resident_bytes`; `cells`, one for each variant and scope, with
         `variant`, `scope`, `in_scope` (rows), `median_ms`, `quickest_ms`, `processor_ms` (None where a server
         answers) and `recall` (None where more than vectors ranks).
     """
@@ -111,14 +114,18 @@ def measure(
 
     def worker(one: _Measured) -> Worker:
         place = folder / one.system.name
-        place.mkdir(exist_ok=True)
         return Worker([one.system.name, place, record.rows, record.dimensions, record.seed, questions, plan.k])
 
-    for one in measured:
+    def add(one: _Measured) -> dict[str, Any] | None:
         tell(f"{record.rows:,} rows: {one.system.title} takes them in")
+        with worker(one) as running:
+            return one.attempt("adding", partial(running.do, "write"))
+
+    for one in measured:
         if one.note is None:
-            with worker(one) as running:
-                one.figures |= one.attempt("adding", partial(running.do, "write")) or {}
+            one.figures |= kept_stores.added(folder, one.system, record, partial(add, one)) or {}
+            if not one.system.in_process:
+                one.figures["add_processor_seconds"] = None
     tell(f"{record.rows:,} rows: brute force")
     true = exact.nearest(record, asked.vectors, scopes, plan.k)
     with ExitStack() as stack:
@@ -219,6 +226,7 @@ def tables(
             one["title"],
             significant(one.get("add_seconds")),
             significant(one.get("finish_seconds")),
+            significant(one.get("add_processor_seconds")),
             _megabytes(one.get("bytes_on_disk")),
             significant(one.get("first_answer_seconds")),
             _megabytes(one["resident_bytes"] - one["resident_before_bytes"]) if "resident_bytes" in one else None,
@@ -230,6 +238,7 @@ def tables(
         "system",
         "adding, s",
         "indexes after it, s",
+        "of the processors, s",
         "on disk, MB",
         "open and answer, s",
         "memory held, MB",
@@ -285,7 +294,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--figures", nargs="+", choices=list(_FIGURES), default=["median"], help="of questions, printed"
     )
-    parser.add_argument("--folder", type=Path, help="where the stores are made for the time being")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--folder", type=Path, help="where the stores are made for the time being")
+    place.add_argument(
+        "--stores", type=Path, metavar="FOLDER", help="keep the stores there; what an earlier run added stays"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there as JSON")
     arguments = parser.parse_args(argv)
     plan = Plan(questions=arguments.questions, rounds=arguments.rounds, openings=arguments.openings)
@@ -296,14 +309,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     for rows in arguments.sizes:
         began = time.perf_counter()
         record = SyntheticRecord(rows, arguments.dimensions)
-        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-            found = measure(record, systems, plan, Path(folder), _tell)
+        with _folder(arguments, record) as folder:
+            found = measure(record, systems, plan, folder, _tell)
         print(f"\n{tables(found, facts, arguments.dimensions, arguments.figures)}", flush=True)
         _tell(f"{rows:,} rows took {time.perf_counter() - began:.0f} s")
         results += found
         if arguments.out is not None:  # after every size, so that a long run that is ended leaves what it has
             write_json(arguments.out, "scale", vars(arguments), machine=facts, results=results)
     return int(any(one.get("note", "").startswith("failed") for one in results))
+
+
+@contextmanager
+def _folder(arguments: argparse.Namespace, record: SyntheticRecord) -> Iterator[Path]:
+    """A folder for the stores of one record: one that stays, or one for the time being."""
+    if arguments.stores is None:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            yield Path(folder)
+        return
+    kept = kept_stores.folder_of(arguments.stores, record)
+    kept.mkdir(parents=True, exist_ok=True)
+    yield kept
 
 
 def _tell(what: str) -> None:

@@ -1,7 +1,9 @@
 """`python -m benchmarks`: every command runs at a tiny size, and what `scale` counts against is right."""
 
+import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import __main__ as command
-from benchmarks import exact, growth, report, scale
+from benchmarks import exact, growth, kept_stores, report, scale
 from benchmarks.peers import SYSTEMS, Scope, System
 from benchmarks.synthetic import BLOCK, SyntheticRecord, load_questions, save_questions
 
@@ -147,6 +149,63 @@ def test_a_system_that_fails_is_told_and_the_others_are_measured(tmp_path):
     printed = scale.tables(results, {"bandwidth": 1e9}, 8)
     assert "KeyError: 'unknown'" in printed
     assert "| Mem++, vectors alone " in printed
+
+
+def test_stores_that_are_kept_are_asked_again_and_not_added_again(tmp_path):
+    record = SyntheticRecord(120, 8)
+    plan = scale.Plan(questions=1, rounds=1, openings=1)
+    told: list[str] = []
+    first = scale.measure(record, [SYSTEMS["mempp"]], plan, tmp_path, told.append)
+    assert told.count("120 rows: Mem++ takes them in") == 1
+    again = scale.measure(record, [SYSTEMS["mempp"]], plan, tmp_path, told.append)
+    assert told.count("120 rows: Mem++ takes them in") == 1
+    of_adding = ("added_at", "added_at_load", "add_seconds", "finish_seconds", "add_processor_seconds")
+    assert [first[0][name] for name in of_adding] == [again[0][name] for name in of_adding]
+    assert {cell["recall"] for cell in again[0]["cells"]} == {1.0, None}
+
+
+def test_a_store_is_kept_only_where_it_is_whole_and_of_the_same_rows_and_package(tmp_path, monkeypatch):
+    system, record, calls = SYSTEMS["mempp"], SyntheticRecord(120, 8), []
+    whole = {"add_seconds": 1.5}
+
+    def add(outcome=whole):
+        assert list((tmp_path / "mempp").iterdir()) == [], "a store is made in an empty folder"
+        (tmp_path / "mempp" / "rows").write_text("all")
+        calls.append(outcome)
+        return outcome
+
+    def added(record=record, system=system, add=add):
+        return kept_stores.added(tmp_path, system, record, add)
+
+    figures = added()
+    assert figures["add_seconds"] == 1.5
+    assert added() == figures
+    assert len(calls) == 1
+
+    def break_off():
+        (tmp_path / "mempp" / "rows").write_text("half")
+        raise KeyboardInterrupt
+
+    other = SyntheticRecord(120, 8, seed=2)
+    with pytest.raises(KeyboardInterrupt):
+        added(other, add=break_off)
+    assert added()["add_seconds"] == 1.5  # neither the half store nor the figures of the one before are taken
+    assert len(calls) == 2
+    monkeypatch.setattr(kept_stores, "version", lambda package: "another")
+    added()
+    assert len(calls) == 3
+    for damaged in ("", "{}", "[]", '{"made_of": 1, "figures": 2}'):
+        (tmp_path / "mempp.json").write_text(damaged)
+        added()
+    assert len(calls) == 7
+    assert added(add=lambda: add(None)) is not None  # whole: nothing is added
+    shutil.rmtree(tmp_path / "mempp")
+    assert added(add=lambda: add(None)) is None
+    assert not (tmp_path / "mempp.json").exists()
+    server = dataclasses.replace(system, in_process=False)
+    for _ in range(2):  # what a server holds by now, nobody here knows
+        added(system=server)
+    assert len(calls) == 10
 
 
 def test_growth_refuses_other_files(tmp_path):
