@@ -1,5 +1,6 @@
 """Codes: products lie within their bounds, and search by codes gives what a full scan gives, to the last bit."""
 
+import dataclasses
 import threading
 
 import numpy as np
@@ -54,6 +55,46 @@ def test_products_lie_within_their_bounds(seed: int, n: int, dimensions: int, ki
     assert (np.abs(found - exact) <= bounds).all()
     if dimensions == 384 and kind in ("spread", "clustered"):
         assert bounds.max() < 0.02  # of use only where it is narrow
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    mapped=st.sampled_from([0, 1, 150, 300]),
+    way=st.sampled_from(["few", "most", "gap", "one", "all"]),
+)
+def test_products_of_chosen_vectors_are_those_of_all(seed: int, mapped: int, way: str) -> None:
+    chance, n = np.random.default_rng(seed), 300
+    store = CodeStore(8)
+    store.extend(drawn(chance, n, 8, "spread"))
+    plane = store.snapshot().head
+    values = plane.values.later
+    plane = dataclasses.replace(plane, values=Held(values[:mapped], values[mapped:]))
+    inside = {
+        "few": chance.random(n) < 0.05,
+        "most": chance.random(n) < 0.8,
+        "gap": np.arange(n) % 200 < 30,
+        "one": np.arange(n) == chance.integers(n),
+        "all": np.ones(n, np.bool_),
+    }[way]
+    chosen = np.flatnonzero(inside)
+    asked = plane.asked(drawn(chance, 1, 8, "spread")[0])
+    bounds = np.full(len(chosen), 2, np.float32)
+    read: list[int] = []
+
+    def multiplied(left: NDArray[np.uint8], digits: NDArray[np.int8]) -> NDArray[np.int32]:
+        read.append(len(left))
+        return products.byte_product(left, digits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codes, "BLOCK", 32)
+        whole = plane.products(asked, None)
+        patch.setattr(codes, "byte_product", multiplied)
+        assert np.array_equal(plane.products(asked, chosen, bounds, 3.0), whole[chosen])
+        cost = codes.vectors_read(chosen)
+    assert np.array_equal(bounds, plane.bounds(asked, 3.0)[chosen] + np.float32(2))
+    assert np.array_equal(plane.bounds(asked, 3.0, chosen), plane.bounds(asked, 3.0)[chosen])
+    assert len(chosen) <= sum(read) <= cost <= codes.GATHERED_COST * len(chosen)
 
 
 @pytest.mark.parametrize("views_per_row", [1, 3])
@@ -311,7 +352,7 @@ def test_the_longest_tail_keeps_who_every_tail_keeps(seed: int, share: float, ex
     held = Held(given_vectors[:0], given_vectors)
     views = scan.Views(held, np.arange(n), found, float(np.linalg.norm(given_vectors, axis=1).max()), False, True)
     question = given_vectors[chance.integers(n)]
-    inside = None if share == 1 else chance.random(n) < share
+    chosen = None if share == 1 else np.flatnonzero(chance.random(n) < share)
     short_cuts: list[bool] = []
     longest = scan._kept_by_longest
 
@@ -324,7 +365,7 @@ def test_the_longest_tail_keeps_who_every_tail_keeps(seed: int, share: float, ex
     for way in (noted, lambda *arguments: None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scan, "_kept_by_longest", way)
-            answers.append(scan.contenders_by_codes(views, found, inside, question, 10, exact=exact).tolist())
+            answers.append(scan.contenders_by_codes(views, found, chosen, question, 10, exact=exact).tolist())
     event(f"short cut: {short_cuts}")
     assert answers[0] == answers[1]
 

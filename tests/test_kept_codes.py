@@ -45,12 +45,12 @@ def everything_of(found: Codes, question: NDArray[np.float32], inside: NDArray[n
     """All that a search reads of codes, to the last bit."""
     told: list[NDArray[np.float32]] = [np.array(found.most)]
     halves = found.turned(question)
-    chosen = np.flatnonzero(inside)[::-1].astype(np.int64)
+    chosen = np.flatnonzero(inside)
     for plane, half in zip(found.planes, halves, strict=False):
         asked = plane.asked(half)
-        bounds = np.zeros(len(plane), np.float32)
-        told += [plane.products(asked, None), plane.products(asked, inside, bounds), bounds, plane.bounds(asked)]
-        told += [plane.at(chosen).products(asked, None), plane.part(len(plane) // 3, len(plane)).bounds(asked)]
+        bounds = np.zeros(len(chosen), np.float32)
+        told += [plane.products(asked, None), plane.products(asked, chosen, bounds), bounds, plane.bounds(asked)]
+        told += [plane.bounds(asked, None, chosen), plane.part(len(plane) // 3, len(plane)).bounds(asked)]
         told += [plane.part(len(plane) // 3, len(plane)).products(asked, None)]
         told += [plane.scales, plane.errors, plane.lengths]
     return [array.tobytes() for array in told]

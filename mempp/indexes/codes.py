@@ -21,6 +21,7 @@ their length, the tail the others. Of the tail only the codes of those are read 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from mempp.indexes.held import Held, HeldVectors
 from mempp.indexes.parallel import side_by_side
 from mempp.indexes.products import byte_product
 from mempp.indexes.turning import Turn
+
+_Places: TypeAlias = slice | NDArray[np.int64]
 
 BLOCK = 1 << 14
 """Vectors multiplied together: their products stay in the processor's cache."""
@@ -62,13 +65,6 @@ class Plane:
         values = self.values.part(start, end)
         return Plane(Held(values[:0], values), self.scales[start:end], self.errors[start:end], self.lengths[start:end])
 
-    def at(self, chosen: NDArray[np.int64]) -> "Plane":
-        """The codes of some views, copied."""
-        values = self.values.take(chosen)
-        return Plane(
-            Held(values[:0], values), self.scales.take(chosen), self.errors.take(chosen), self.lengths.take(chosen)
-        )
-
     def asked(self, question: NDArray[np.float32]) -> "AskedPlane":
         """A question, (dimensions,), in digits."""
         digits, step, rest = _digits(question)
@@ -77,16 +73,16 @@ class Plane:
     def products(
         self,
         asked: "AskedPlane",
-        inside: NDArray[np.bool_] | None,
+        chosen: NDArray[np.int64] | None,
         bounds: NDArray[np.float32] | None = None,
         length: float | None = None,
     ) -> NDArray[np.float32]:
-        """About the inner products of a question with each vector, (n,), -inf where not asked for.
+        """About the inner products of a question with the chosen vectors, (m,).
 
         Args:
             asked: the question.
-            inside: (n,) which are asked for; None for all. Where they are few in a block only they are read.
-            bounds: (n,) what `bounds` gives is added to it on the way, where they are asked for.
+            chosen: (m,) their places, ascending; None for all. Where they lie far apart only they are read.
+            bounds: (m,) what `bounds` gives is added to it on the way.
             length: as in `bounds`.
 
         Raises:
@@ -95,53 +91,51 @@ class Plane:
         digits = asked.digits
         high, low = np.float32(asked.step), np.float32(asked.step / 126)
         offset = np.float32(_MIDDLE * (digits.astype(np.float64).sum(axis=0) @ (asked.step, asked.step / 126)))
-        products = np.empty(len(self), np.float32)
-        if inside is not None:
-            products.fill(-np.inf)
+        size = len(self) if chosen is None else len(chosen)
+        products = np.empty(size, np.float32)
 
-        def approximate(values: NDArray[np.uint8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
-            # (n, 2) floats as (n,) pairs: NumPy reads one half of the pairs faster than one column.
-            whole = byte_product(values, digits).astype(np.float32).view(np.complex64)[:, 0]
-            found = whole.real * high
-            found += whole.imag * low
-            found -= offset
-            found *= scales
-            return found
+        def whole_numbers(here: NDArray[np.int64]) -> NDArray[np.int32]:
+            first, end = int(here[0]), int(here[-1]) + 1
+            if end - first > GATHERED_COST * len(here):
+                return byte_product(self.values.take(here), digits)
+            row = byte_product(self.values.part(first, end), digits)
+            # Both numbers of a vector are taken as one.
+            return row.view(np.int64)[:, 0].take(here - first).view(np.int32).reshape(-1, 2)
 
         def block(start: int) -> None:
-            part = slice(start, start + BLOCK)
-            values, scales = self.values.part(start, min(start + BLOCK, len(self))), self.scales[part]
-            here = None if inside is None else inside[part]
-            wanted = len(scales) if here is None else int(np.count_nonzero(here))
-            if not wanted:
-                return
-            if here is not None and wanted * GATHERED_COST < len(scales):
-                chosen = np.flatnonzero(here)
-                products[start + chosen] = approximate(values.take(chosen, axis=0), scales.take(chosen))
-            elif here is None or wanted == len(scales):
-                products[part] = approximate(values, scales)
+            part = slice(start, min(start + BLOCK, size))
+            if chosen is None:
+                facts: _Places = part
+                multiplied, scales = byte_product(self.values.part(start, part.stop), digits), self.scales[part]
             else:
-                np.copyto(products[part], approximate(values, scales), where=here)
+                facts = chosen[part]
+                multiplied, scales = whole_numbers(facts), self.scales.take(facts)
+            # (n, 2) floats as (n,) pairs: NumPy reads one half of the pairs faster than one column.
+            pairs = multiplied.astype(np.float32).view(np.complex64)[:, 0]
+            found = np.multiply(pairs.real, high, out=products[part])
+            found += pairs.imag * low
+            found -= offset
+            found *= scales
             if bounds is not None:
-                bounds[part] += self.bounds(asked, length, part)
+                bounds[part] += self.bounds(asked, length, facts)
 
-        starts = range(0, len(self), BLOCK)
+        starts = range(0, size, BLOCK)
         side_by_side(block, starts, len(starts) // 2)
         return products
 
     def bounds(
-        self, asked: "AskedPlane", length: float | None = None, part: slice = slice(None)
+        self, asked: "AskedPlane", length: float | None = None, chosen: "_Places" = slice(None)
     ) -> NDArray[np.float32]:
-        """(n,) how far the products of a question may be off.
+        """(m,) how far the products of a question may be off.
 
         Args:
             asked: the question.
             length: what `errors` are multiplied with, at least ‖q‖; None for ‖q‖.
-            part: of which views.
+            chosen: of which vectors; all, unless told.
         """
         of_errors, of_lengths = asked.factors(length)
-        bounds = self.errors[part] * np.float32(of_errors)
-        bounds += self.lengths[part] * np.float32(of_lengths)
+        bounds = self.errors[chosen] * np.float32(of_errors)
+        bounds += self.lengths[chosen] * np.float32(of_lengths)
         bounds += np.float32(1e-37)
         return bounds
 
@@ -197,13 +191,12 @@ class Codes:
         return turned[: self.turn.head], turned[self.turn.head :]
 
 
-def vectors_read(inside: NDArray[np.bool_]) -> float:
-    """How many vectors, in a row, cost as much to multiply as those asked for; see `Plane.products`."""
-    read = 0.0
-    for start in range(0, len(inside), BLOCK):
-        here = inside[start : start + BLOCK]
-        read += min(len(here), GATHERED_COST * int(np.count_nonzero(here)))
-    return read
+def vectors_read(chosen: NDArray[np.int64]) -> int:
+    """How many vectors, in a row, cost as much to multiply as those chosen, ascending; see `Plane.products`."""
+    starts = np.arange(0, len(chosen), BLOCK)
+    ends = np.minimum(starts + BLOCK, len(chosen))
+    spans = chosen[ends - 1] - chosen[starts] + 1
+    return int(np.minimum(spans, GATHERED_COST * (ends - starts)).sum())
 
 
 class CodeStore:

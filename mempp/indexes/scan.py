@@ -6,6 +6,7 @@ rows there are. So scores and ties are the same to the last bit whatever else th
 contenders were found.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ def products_of(
 def contenders_by_codes(
     views: Views,
     codes: Codes,
-    inside: NDArray[np.bool_] | None,
+    chosen: NDArray[np.int64] | None,
     question: NDArray[np.float32],
     limit: int,
     *,
@@ -87,7 +88,7 @@ def contenders_by_codes(
     Args:
         views: the views.
         codes: of all of them.
-        inside: (n,) the scope; None for all.
+        chosen: (m,) the scope, ascending; None for all.
         question: (dimensions,).
         limit: how many rows are wanted.
         exact: leave nobody out who can be proven to matter.
@@ -95,46 +96,74 @@ def contenders_by_codes(
     Raises:
         ProductError: onnxruntime failed.
     """
+    scope = _Scope(views, chosen)
     length = float(np.linalg.norm(question.astype(np.float64)))
     of_head, of_tail = codes.turned(question)
     asked = codes.head.asked(of_head)
     tail = codes.tail
     if tail is None:
-        bounds = np.zeros(len(views), np.float32)
-        products = codes.head.products(asked, inside, bounds, length)
-        return _within_bounds(views, inside, products, bounds, limit)
-    products = codes.head.products(asked, inside)
+        bounds = np.zeros(len(scope), np.float32)
+        products = codes.head.products(asked, chosen, bounds, length)
+        return _within_bounds(scope, products, bounds, limit)
+    products = codes.head.products(asked, chosen)
     tail_asked = tail.asked(of_tail)
-    in_scope = len(views) if inside is None else int(np.count_nonzero(inside))
-    few = in_scope if exact else in_scope // _FEW
-    kept = _kept_by_heads(views, codes, tail, products, asked, tail_asked, length, limit, few)
-    if len(kept) * GATHERED_COST >= in_scope:
-        bounds = codes.head.bounds(asked, length)
-        products += tail.products(tail_asked, inside, bounds)
-        return _within_bounds(views, inside, products, bounds, limit)
-    found = products.take(kept)
-    found += tail.at(kept).products(tail_asked, None)
-    bounds = _bounds_of(codes, tail, kept, asked, tail_asked, length)
-    border = _border(found - bounds, views.rows.take(kept), limit, views.several_per_row)
+    few = len(scope) if exact else len(scope) // _FEW
+    kept = _kept_by_heads(scope, codes, tail, products, asked, tail_asked, length, limit, few)
+    if len(kept) * GATHERED_COST >= len(scope):
+        bounds = codes.head.bounds(asked, length, slice(None) if chosen is None else chosen)
+        products += tail.products(tail_asked, chosen, bounds)
+        return _within_bounds(scope, products, bounds, limit)
+    found, numbers = products.take(kept), scope.numbers(kept)
+    bounds = codes.head.bounds(asked, length, numbers)
+    found += tail.products(tail_asked, numbers, bounds)
+    border = scope.border(found - bounds, kept, limit)
     found += bounds
-    return kept[found >= border]
+    return numbers[found >= border]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The views that a question may find, in places from 0 on."""
+
+    views: Views
+    chosen: NDArray[np.int64] | None
+    """(m,) the view at each place, ascending; None for all."""
+
+    def __len__(self) -> int:
+        return len(self.views) if self.chosen is None else len(self.chosen)
+
+    def numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The views at these places."""
+        return places if self.chosen is None else self.chosen.take(places)
+
+    def all_numbers(self) -> NDArray[np.int64]:
+        """The views at all places."""
+        return np.arange(len(self.views)) if self.chosen is None else self.chosen
+
+    def of_all(self, facts: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Of a number for each view those at all places."""
+        return facts if self.chosen is None else facts.take(self.chosen)
+
+    def border(self, scores: NDArray[np.float32], places: NDArray[np.int64] | None, limit: int) -> float:
+        """The limit-th highest of the rows' best scores at these places, None for all; see `_border`."""
+
+        def rows_of(above: NDArray[np.int64]) -> NDArray[np.int64]:
+            return self.views.rows.take(self.numbers(above if places is None else places.take(above)))
+
+        return _border(scores, rows_of, limit, self.views.several_per_row)
 
 
 def _within_bounds(
-    views: Views,
-    inside: NDArray[np.bool_] | None,
-    products: NDArray[np.float32],
-    bounds: NDArray[np.float32],
-    limit: int,
+    scope: _Scope, products: NDArray[np.float32], bounds: NDArray[np.float32], limit: int
 ) -> NDArray[np.int64]:
     """Who can be among the best: a row of these is no worse than the limit-th best of what all rows have at least."""
-    border = _border(products - bounds, views.rows, limit, views.several_per_row)
+    border = scope.border(products - bounds, None, limit)
     products += bounds
-    return np.flatnonzero(products >= border) if border > -np.inf else _all(inside, len(views))
+    return scope.numbers(np.flatnonzero(products >= border)) if border > -np.inf else scope.all_numbers()
 
 
 def _kept_by_heads(
-    views: Views,
+    scope: _Scope,
     codes: Codes,
     tail: Plane,
     products: NDArray[np.float32],
@@ -144,22 +173,24 @@ def _kept_by_heads(
     limit: int,
     few: int,
 ) -> NDArray[np.int64]:
-    """Who can be among the best by what their heads say, ascending; no view without a product.
+    """The places of those who can be among the best by what their heads say, ascending.
 
     Proven, unless more than `few` can be.
     """
     likely = _TRIED_PER_WANTED * limit
     if likely >= len(products):
-        return np.flatnonzero(products > -np.inf)
-    chosen = np.flatnonzero(products >= largest(products, likely))
-    if len(chosen) > _TRIED_PER_WANTED * likely:  # fewer are in scope, or most are equal
-        return np.flatnonzero(products > -np.inf)
-    tails = tail.at(chosen).products(tail_asked, None)
-    least = products[chosen] + tails
-    least -= _bounds_of(codes, tail, chosen, asked, tail_asked, length)
-    border = _border(least, views.rows[chosen], limit, views.several_per_row)
+        return np.arange(len(products))
+    best = np.flatnonzero(products >= largest(products, likely))
+    if len(best) > _TRIED_PER_WANTED * likely:  # most are equal
+        return np.arange(len(products))
+    numbers = scope.numbers(best)
+    tails = tail.products(tail_asked, numbers)
+    least = products[best] + tails
+    least -= codes.head.bounds(asked, length, numbers)
+    least -= tail.bounds(tail_asked, None, numbers)
+    border = scope.border(least, best, limit)
     if border == -np.inf:
-        return np.flatnonzero(products > -np.inf)
+        return np.arange(len(products))
     # In float32, as there may be very many views, and with one bound for all heads.
     of_errors, of_lengths = asked.factors(length)
     slack = codes.most[0] * of_errors + codes.most[1] * of_lengths + 1e-37
@@ -167,9 +198,11 @@ def _kept_by_heads(
     of_tails = np.float32(tail_asked.length * (1 + 1e-6))
     kept = _kept_by_longest(products, needed, codes.most[2] * float(of_tails))
     if kept is None:
-        kept = np.flatnonzero(_most_of(products, tail.lengths, tail.errors, of_tails) >= needed)
+        most = _most_of(products, scope.of_all(tail.lengths), scope.of_all(tail.errors), of_tails)
+        kept = np.flatnonzero(most >= needed)
     else:
-        most = _most_of(products.take(kept), tail.lengths.take(kept), tail.errors.take(kept), of_tails)
+        numbers = scope.numbers(kept)
+        most = _most_of(products.take(kept), tail.lengths.take(numbers), tail.errors.take(numbers), of_tails)
         kept = kept[most >= needed]
     if len(kept) <= few:
         return kept
@@ -196,20 +229,6 @@ def _most_of(
     return most
 
 
-def _bounds_of(
-    codes: Codes, tail: Plane, chosen: NDArray[np.int64], asked: AskedPlane, tail_asked: AskedPlane, length: float
-) -> NDArray[np.float32]:
-    """How far the products of the chosen views may be off, head and tail together."""
-    bounds = _facts_at(codes.head, chosen).bounds(asked, length)
-    bounds += _facts_at(tail, chosen).bounds(tail_asked)
-    return bounds
-
-
-def _facts_at(plane: Plane, chosen: NDArray[np.int64]) -> Plane:
-    """The bounds of the chosen views, without their codes."""
-    return Plane(plane.values.up_to(0), plane.scales[:0], plane.errors.take(chosen), plane.lengths.take(chosen))
-
-
 def contenders(
     views: Views,
     candidates: NDArray[np.int64],
@@ -225,7 +244,7 @@ def contenders(
     """
     unit = views.vectors.shape[1] * 2.0**-24
     error = unit / (1 - unit) * views.largest_norm * float(np.linalg.norm(question.astype(np.float64)))
-    border = _border(scores, views.rows[candidates], limit, views.several_per_row)
+    border = _Scope(views, candidates).border(scores, None, limit)
     chosen: NDArray[np.int64] = candidates[scores >= border - max(4 * error, 1e-5)]
     return chosen
 
@@ -248,12 +267,12 @@ def ranked(views: Views, candidates: NDArray[np.int64], question: NDArray[np.flo
     return Ranking(rows[order], scores[order])
 
 
-def _all(inside: NDArray[np.bool_] | None, size: int) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = np.arange(size) if inside is None else np.flatnonzero(inside)
-    return found
-
-
-def _border(scores: NDArray[np.float32], rows: NDArray[np.int64], limit: int, several_per_row: bool) -> float:
+def _border(
+    scores: NDArray[np.float32],
+    rows_of: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    limit: int,
+    several_per_row: bool,
+) -> float:
     """The limit-th highest of the rows' best scores; -inf where there are no more rows than that."""
     wanted = limit
     while True:
@@ -267,7 +286,7 @@ def _border(scores: NDArray[np.float32], rows: NDArray[np.int64], limit: int, se
                 return floor
         # The best view of each row that has one above the floor is above it too.
         above = np.flatnonzero(scores >= floor)
-        distinct, group = np.unique(rows[above], return_inverse=True)
+        distinct, group = np.unique(rows_of(above), return_inverse=True)
         if len(distinct) > limit or (len(distinct) == limit and floor > -np.inf):
             best = np.full(len(distinct), -np.inf, np.float32)
             np.maximum.at(best, group, scores[above])

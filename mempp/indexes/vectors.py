@@ -233,27 +233,28 @@ class VectorIndex:
         n_inside = int(np.count_nonzero(inside))
         if limit <= 0 or not n_inside:
             return Ranking.empty()
+        chosen = None if n_inside == len(views) else np.flatnonzero(inside)
         costs = self._costs_of(views)
         codes = views.codes if np.abs(question).max() <= _LONGEST else None
-        by_codes = np.inf if codes is None else vectors_read(inside) * costs.codes + _CALL
+        read = len(views) if chosen is None else vectors_read(chosen)
+        by_codes = np.inf if codes is None else read * costs.codes + _CALL
         by_gather, by_scan = n_inside * costs.gather, len(views) * costs.scan
         if graph is not None and graph.costs is not None:
             cheapest = min(by_codes, by_gather, by_scan)
-            candidates = self._by_graph(graph, graph.costs, views, inside, question, limit, cheapest, costs)
-            if candidates is not None:
-                return ranked(views, candidates, question, limit)
+            near = self._by_graph(graph, graph.costs, views, inside, question, limit, cheapest, costs)
+            if near is not None:
+                return ranked(views, near, question, limit)
         if codes is not None and by_codes < min(by_gather, by_scan):
             try:
-                scope = None if n_inside == len(views) else inside
-                found = contenders_by_codes(views, codes, scope, question, limit, exact=exact)
+                found = contenders_by_codes(views, codes, chosen, question, limit, exact=exact)
                 return _ranked_of(views, found, question, limit)
             except ProductError as error:
                 _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
-        candidates = np.flatnonzero(inside)
+        candidates = np.arange(len(views)) if chosen is None else chosen
         if by_gather < by_scan:
             return _ranked_of(views, candidates, question, limit)
         scores = all_products(views.vectors, question)
-        scores = scores if n_inside == len(views) else scores[candidates]
+        scores = scores if chosen is None else scores[chosen]
         return ranked(views, contenders(views, candidates, scores, question, limit), question, limit)
 
     def _costs_of(self, views: Views) -> ScanCosts:
