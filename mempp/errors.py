@@ -24,6 +24,8 @@ Each message says what was wrong, with which value, and what to do. Faults of ta
 the SDKs of the models and the operating system are translated where storage, indexes, encoders and llm meet them.
 """
 
+from typing import Any
+
 
 def quoted(value: object, limit: int = 80) -> str:
     """A value for an error message: its `repr`, cut to `limit` characters. It never fails, and never takes long."""
@@ -36,7 +38,14 @@ def quoted(value: object, limit: int = 80) -> str:
 
 
 class MemppError(Exception):
-    """Base of every error that Mem++ raises on purpose."""
+    """Base of every error that Mem++ raises on purpose.
+
+    Attributes:
+        report: where it ended `consolidate`, `extract_facts` or `build_graph`: what was done and spent before, which
+            stands, as the `ConsolidationReport` or `ExtractionReport` that the call would have returned. Else None.
+    """
+
+    report: Any = None
 
 
 class InputError(MemppError, ValueError):

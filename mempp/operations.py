@@ -57,7 +57,8 @@ class Operations:
         Raises:
             InputError: an argument is not usable, or the memory has no encoder.
             StoreReadOnlyError: the memory cannot be written.
-            ModelError: no call can succeed. What was decided before stands, and the next call goes on from there.
+            ModelError: no call can succeed. What was decided before stands, `report` of the error tells it, and the
+                next call goes on from there.
             EncoderError: a merged row is stored and could not be embedded; likewise.
         """
         from mempp.operators.consolidate import consolidate
@@ -122,7 +123,8 @@ class Operations:
             InputError: an argument is not usable.
             RowNotFoundError: one of the rows does not exist.
             StoreReadOnlyError: the memory cannot be written.
-            ModelError: no call can succeed. What was done before stands, and the next call goes on from there.
+            ModelError: no call can succeed. What was done before stands, `report` of the error tells it, and the next
+                call goes on from there.
         """
         from mempp.operators.graph import build_graph
 

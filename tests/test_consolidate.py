@@ -368,10 +368,16 @@ def test_a_call_that_always_fails_does_not_hold_up_the_rest_for_ever(server, top
 def test_where_no_call_can_succeed_it_ends_with_one_error(server, code):
     server.script = lambda asked: status(code) if "r5" in asked.prompt else labeller(asked)
     memory = memory_of()
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError) as ended:
         memory.consolidate(model=model_of(server), concurrency=4)
     decided = sum(annotation.payload.get("label") is not None for annotation in memory.annotations())
     assert decided == 7 + 5, "the groups before it in order"
+    report = ended.value.report
+    assert sum(report.counts[one] for one in ("conflict", "restatement", "distinct")) == decided
+    assert (report.counts["waiting"], report.finished) == (len(report.groups) - decided, False)
+    assert report.asked == len(server.asked)
+    assert report.usage.input_tokens > 0
+    assert set(report.superseded) == {row for row in range(len(memory)) if memory.get(row).state.status == "superseded"}
     server.script = labeller
     memory.consolidate(model=model_of(server))
     assert not server.answered_again()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_limits_and_failures(capsys, server, store):
     server.script = lambda asked: status(401)
     code, out, err = run(capsys, "consolidate", store, *options)
     assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "before that" not in err, "nothing was done"
     server.script = labeller
     assert run(capsys, "consolidate", store, *options)[0] == 0
     assert not server.answered_again()
@@ -115,6 +117,20 @@ def test_limits_and_failures(capsys, server, store):
     for wrong in (("--threshold", "2"), ("--max-calls", "-1"), ("--max-cost", "x"), ("--model", "who")):
         code, out, err = run(capsys, "consolidate", store, *wrong)
         assert (code, out, err.count("\n")) == (2, "", 1), wrong
+
+
+def test_an_error_that_ends_a_run_tells_what_was_done_before_it(capsys, server, store):
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0", "--concurrency", "1")
+    server.script = lambda asked: status(401) if "c3" in asked.prompt else labeller(asked)
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    told = re.search(
+        r"before that, (\d+) of (\d+) groups were decided, which stands; calls of the model: (\d+), and", err
+    )
+    decided, groups, calls = map(int, told.groups())
+    assert 0 < decided < groups
+    assert calls == len(server.asked)
+    assert re.search(r"; cost: \$0\.\d{4}\n$", err)
 
 
 def test_no_store_is_made(tmp_path):

@@ -18,7 +18,7 @@ from harness.nursery import nursery
 from scripted_server import KEY, Answer, Asked, ModelServer, garbage, refuse, reset, say, status, truncate
 
 import mempp
-from mempp.errors import InputError, MemppError, ModelError, RowNotFoundError, StoreReadOnlyError
+from mempp.errors import InputError, MemppError, ModelError, RowNotFoundError, StoreReadOnlyError, StoreWriteError
 from mempp.llm import Budget, MemoryReplies, Price, Reply, Usage
 from mempp.operators import extraction
 from mempp.storage import TornTailWarning
@@ -288,13 +288,33 @@ def test_a_failure_at_the_nth_call_loses_nothing(server, undisturbed, nth, metho
 def test_where_no_call_can_succeed_it_ends_with_one_error(server, undisturbed, code, method):
     server.script = lambda asked: status(code) if "note 12:" in asked.prompt else extractor(asked)
     memory = memory_of()
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError) as ended:
         getattr(memory, method)(model=model_of(server), concurrency=4)
     assert [one.row_id for one in memory.annotations(kind=METHODS[method][0])] == list(range(12))
+    report = ended.value.report
+    assert (report.done, report.waiting, report.documents, report.finished) == (12, 12, 24, False)
+    assert report.asked == len(server.asked)
     server.script = extractor
     assert getattr(memory, method)(model=model_of(server)).done == 12
     assert log_of(memory) == undisturbed[method]
     assert not server.answered_again()
+
+
+@every_method
+def test_an_error_of_the_disk_tells_what_was_done_before_it(server, monkeypatch, method):
+    memory = memory_of()
+    commit, commits = type(memory).commit, []
+
+    def full(self, build):
+        commits.append(None)
+        if len(commits) > 6:
+            raise StoreWriteError("no space left on the device")
+        return commit(self, build)
+
+    monkeypatch.setattr(type(memory), "commit", full)
+    with pytest.raises(StoreWriteError, match="no space left") as ended:
+        getattr(memory, method)(model=model_of(server), concurrency=1)
+    assert 0 < ended.value.report.done == len(memory.annotations(kind=METHODS[method][0])) < 24
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

@@ -159,6 +159,23 @@ def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[st
     yield "cost", dollars(report.cost)
 
 
+def before_it_ended(report: "ConsolidationReport | ExtractionReport") -> str | None:
+    """What was done and spent before an error ended a run, in one sentence; None where nothing was."""
+    from mempp import ConsolidationReport
+    from mempp.llm import Usage
+
+    if isinstance(report, ConsolidationReport):
+        done = sum(report.counts[outcome] for outcome in ("conflict", "restatement", "distinct"))
+        told = f"{done:,} of {len(report.groups):,} groups were decided"
+    else:
+        done = report.done
+        told = f"{done:,} of {report.documents:,} documents were done"
+    if not (done or report.cached or report.usage != Usage()):
+        return None
+    pairs = dict(spent(report))
+    return f"{told}, which stands; calls of the model: {pairs['calls of the model']}; cost: {pairs['cost']}"
+
+
 def estimated(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[str, str]]:
     """What a dry run says of tokens and cost, for people."""
     yield "tokens, estimated", f"{report.usage.input_tokens:,} read, {report.usage.output_tokens:,} written"

@@ -11,8 +11,8 @@ sent has to fit. So a run goes on through what was paid for before, and a limit 
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -41,6 +41,16 @@ _AHEAD = 8
 """Jobs begun before an unfinished one, in concurrencies: one slow reply then does not hold up all others."""
 _GRACE = 10.0
 """Seconds that a batch which ends with an error waits for the replies that are under way, and paid for."""
+
+
+@contextmanager
+def carrying(report: Callable[[], object]) -> Iterator[None]:
+    """Let an error that ends a run tell what was done and spent before it."""
+    try:
+        yield
+    except MemppError as error:
+        error.report = report()
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mempp.errors import InputError, ModelRequestError, quoted
 from mempp.llm import Model, Usage
 from mempp.operators import consolidation_prompts as prompts
-from mempp.operators.batch import CONCURRENCY, Ask, Batch, Done, Job
+from mempp.operators.batch import CONCURRENCY, Ask, Batch, Done, Job, carrying
 from mempp.operators.consolidation_log import (
     KIND,
     Rows,
@@ -201,17 +201,21 @@ class _Consolidation:
         if self._merged_without_vector():  # it was killed between storing and embedding
             memory.embed()
         found = candidates(memory)
-        if self._run is None:
-            complete = self._passes(self._new(found))
-        else:
-            self._pass(self._left_of(self._run), resumed=True)
-            complete = self._batch.stopped is None and self._passes(self._new(candidates(memory)))
-        if complete and self._anchor is not None:
-            self._mark_finished(self._anchor)
+        with carrying(lambda: self._report(found, finished=False)):
+            if self._run is None:
+                complete = self._passes(self._new(found))
+            else:
+                self._pass(self._left_of(self._run), resumed=True)
+                complete = self._batch.stopped is None and self._passes(self._new(candidates(memory)))
+            if complete and self._anchor is not None:
+                self._mark_finished(self._anchor)
+        return self._report(found, finished=complete)
+
+    def _report(self, found: Candidates, *, finished: bool) -> ConsolidationReport:
         account = self._batch.account
         return ConsolidationReport(
             run_id=None if self._anchor is None else self._run_id,
-            finished=complete,
+            finished=finished,
             dry_run=False,
             candidates=len(found.rows),
             without_vector=found.without_vector,
@@ -263,22 +267,24 @@ class _Consolidation:
         """
         came: list[Group] = []
         in_log, held = resumed, False
-        with closing(self._batch.run(map(self._job, plan))) as outcomes:
-            for rows, done in zip(plan, outcomes, strict=False):
-                if held and done.error is None:
-                    group = Group(rows=rows, outcome="waiting")
-                else:
-                    group = self._settled(rows, done, None if in_log else plan)
-                in_log = in_log or group.outcome in ("conflict", "restatement", "distinct")
-                if group.outcome == "failed" and not resumed and not held:
-                    held = True
-                    if not in_log:
-                        self._write_plan(plan)
-                    in_log = True
-                came.append(group)
-                self._progress(len(self._groups) + len(came))
-        came += [Group(rows=rows, outcome="waiting") for rows in plan[len(came) :]]
-        self._groups += came
+        try:
+            with closing(self._batch.run(map(self._job, plan))) as outcomes:
+                for rows, done in zip(plan, outcomes, strict=False):
+                    if held and done.error is None:
+                        group = Group(rows=rows, outcome="waiting")
+                    else:
+                        group = self._settled(rows, done, None if in_log else plan)
+                    in_log = in_log or group.outcome in ("conflict", "restatement", "distinct")
+                    if group.outcome == "failed" and not resumed and not held:
+                        held = True
+                        if not in_log:
+                            self._write_plan(plan)
+                        in_log = True
+                    came.append(group)
+                    self._progress(len(self._groups) + len(came))
+        finally:  # also of a pass that an error ends, for its report
+            came += [Group(rows=rows, outcome="waiting") for rows in plan[len(came) :]]
+            self._groups += came
         self._given_up |= {group.rows for group in came if group.outcome in ("failed", "left")}
         return came
 

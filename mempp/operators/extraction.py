@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mempp.errors import ModelReplyError, ModelRequestError
 from mempp.evidence import tagged
 from mempp.llm import Model, Usage
-from mempp.operators.batch import Batch, Done, Job
+from mempp.operators.batch import Batch, Done, Job, carrying
 from mempp.operators.models import estimated_cost
 from mempp.operators.triples import EXTRACTED, TRIPLE
 from mempp.recall import PermittedRows
@@ -149,14 +149,34 @@ def extract(
 
     Raises:
         RowNotFoundError: one of the rows does not exist.
-        ModelError: no request can succeed. What was done before stands, and the next call goes on from there.
+        ModelError: no request can succeed. What was done before stands, `report` of the error tells it, and the next
+            call goes on from there.
     """
     markers = _Markers(memory, extraction, again=again)
     chosen, records = _waiting(memory, markers, rows)
     written = empty = items = dropped = 0
     undone: list[Undone] = []
     cut: list[int] = []
-    with closing(batch.run(map(extraction.job, records))) as outcomes:
+
+    def report() -> ExtractionReport:
+        account = batch.account
+        return ExtractionReport(
+            documents=len(records),
+            known=len(chosen) - len(records),
+            done=written,
+            empty=empty,
+            items=items,
+            dropped=dropped,
+            cut=tuple(cut),
+            undone=tuple(undone),
+            asked=account.asked,
+            cached=account.cached,
+            usage=account.usage,
+            cost=batch.cost,
+            stopped=batch.stopped,
+        )
+
+    with carrying(report), closing(batch.run(map(extraction.job, records))) as outcomes:
         for number, (record, done) in enumerate(zip(records, outcomes, strict=False), start=1):
             if len(record.text) > MAX_CHARS:
                 cut.append(record.row_id)
@@ -171,22 +191,7 @@ def extract(
                 failed = isinstance(drawn, ModelRequestError)
                 undone.append(Undone(row=record.row_id, reason=str(drawn), failed=failed))
             progress(number)
-    account = batch.account
-    return ExtractionReport(
-        documents=len(records),
-        known=len(chosen) - len(records),
-        done=written,
-        empty=empty,
-        items=items,
-        dropped=dropped,
-        cut=tuple(cut),
-        undone=tuple(undone),
-        asked=account.asked,
-        cached=account.cached,
-        usage=account.usage,
-        cost=batch.cost,
-        stopped=batch.stopped,
-    )
+    return report()
 
 
 def estimate(
