@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mempp.indexes import asked as asked_module
 from mempp.indexes import bm25, parallel
 from mempp.indexes.aggregated import shares_in_context, shares_of_units
 from mempp.indexes.asked import asked_terms
@@ -115,6 +116,30 @@ def test_bm25_in_blocks_and_threads_is_that_of_every_row(n_rows, seed, every_ter
         alone = rank_by_bm25(asked, limit, every_term=every_term)
     assert ranking.row_ids.tolist() == alone.row_ids.tolist()
     assert ranking.scores.tolist() == alone.scores.tolist()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 400), st.integers(0, 2**32 - 1), st.booleans())
+def test_a_scope_of_few_rows_scores_as_one_of_many_to_the_last_bit(n_rows, seed, every_term):
+    told = []
+    for few, looked_up in ((10**9, 32), (1, 10**9), (1, 1), (1, 0)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asked_module, "_FEW", few)
+            patch.setattr(asked_module, "_LOOKED_UP", looked_up)
+            given_postings = Postings(n_rows, seed)
+            asked, chance = given_postings.asked, given_postings.chance
+        if not asked.in_scope:
+            return
+        assert (asked.few is None) == (few == 10**9)
+        ranking = rank_by_bm25(asked, 20, every_term=every_term)
+        _, first, unit_of = np.unique(chance.integers(0, 12, n_rows), return_index=True, return_inverse=True)
+        unit_of = np.argsort(np.argsort(first))[unit_of]
+        units = np.unique(unit_of[given_postings.allowed])
+        shares = shares_of_units(asked, unit_of, units, np.flatnonzero(np.isin(unit_of, units)))
+        postings = [(rows.tolist(), counts.tolist()) for rows, counts in asked.postings]
+        ranked = ranking.row_ids.tolist(), ranking.scores.tolist()
+        told.append((postings, asked.idf, asked.total_length(), ranked, shares.tolist()))
+    assert told[0] == told[1] == told[2] == told[3]
 
 
 @settings(max_examples=60, deadline=None)

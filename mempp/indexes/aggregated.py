@@ -63,14 +63,13 @@ def shares_of_units(
     scores = np.zeros(len(units))
     if not len(asked) or not len(units):
         return scores
-    n_units = int(unit_of.max()) + 1
-    units_in_scope = n_units if asked.everything else _distinct(unit_of[asked.allowed], n_units)
+    units_in_scope, distinct = _counting(asked, unit_of)
     unit = np.searchsorted(units, unit_of[rows])
     lengths = np.bincount(unit, asked.lengths_of(rows), minlength=len(units)).astype(np.float64)
     norms = _norms(lengths, float(asked.total_length()) / units_in_scope)
     total = asked.unheld * idf(units_in_scope, 0)
     for postings in asked.postings:
-        weight = idf(units_in_scope, _distinct(unit_of.take(postings[0]), n_units))
+        weight = idf(units_in_scope, distinct(unit_of.take(postings[0])))
         total += weight
         here, counts = counts_in(postings, rows)
         together = np.bincount(unit[here], counts, minlength=len(units))
@@ -78,11 +77,17 @@ def shares_of_units(
     return scores / total
 
 
-def _distinct(units: NDArray[np.int64], n_units: int) -> int:
-    """How many different units there are among these."""
-    there = np.zeros(n_units, np.bool_)
-    there[units] = True
-    return int(np.count_nonzero(there))
+def _counting(asked: AskedTerms, unit_of: NDArray[np.int64]) -> tuple[int, Callable[[NDArray[np.int64]], int]]:
+    """How many units are in scope, and what tells how many different ones there are among some of them."""
+    in_scope = unit_of if asked.everything else unit_of[asked.allowed] if asked.few is None else unit_of.take(asked.few)
+    n_units = int(in_scope.max()) + 1
+
+    def distinct(units: NDArray[np.int64]) -> int:
+        there = np.zeros(n_units, np.bool_)
+        there[units] = True
+        return int(np.count_nonzero(there))
+
+    return n_units if asked.everything else distinct(in_scope), distinct
 
 
 def _norms(lengths: NDArray[np.float64], mean: float) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from mempp.indexes.ranking import Allowed
 
 _BLOCK = 1 << 15
 _LOOKED_UP = 32  # a row looked up among postings takes as long as so many that are noted in an array
+_FEW = 8  # a scope is few rows when it is no more than one in so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class AskedTerms:
     """(rows,) the scope."""
     in_scope: int
     """How many rows are in scope."""
+    few: NDArray[np.int64] | None
+    """(in_scope,) the rows in scope, ascending, where these are few: then nobody needs to look at all rows."""
     total_idf: float
     """Σ idf over all terms of the question, those that no row holds among them."""
     unheld: int
@@ -44,6 +47,8 @@ class AskedTerms:
         """Sum of the lengths in scope, as an integer: exact, whatever the order of summation."""
         if self.everything:
             return int(self.lengths.sum(dtype=np.int64))
+        if self.few is not None:
+            return int(self.lengths.take(self.few).sum(dtype=np.int64))
         starts = range(0, len(self.allowed), _BLOCK)
         parts = (slice(start, start + _BLOCK) for start in starts)
         return sum(int(np.dot(self.lengths[part].astype(np.int64), self.allowed[part])) for part in parts)
@@ -66,9 +71,13 @@ def asked_terms(
         allowed: (rows,) the scope.
     """
     in_scope = int(np.count_nonzero(allowed))
+    few = np.flatnonzero(allowed) if in_scope * _FEW <= len(allowed) else None
     kept, weights, total = [], [], 0.0
     for rows, counts in postings:
-        if in_scope < len(allowed):
+        if few is not None and in_scope * _LOOKED_UP < len(rows):
+            _, places = _looked_up(rows, few)
+            rows, counts = rows.take(places), counts.take(places)
+        elif in_scope < len(allowed):
             inside = np.flatnonzero(allowed.take(rows))  # and not by the bitset itself, which takes four times as long
             rows, counts = rows.take(inside), counts.take(inside)
         weight = idf(in_scope, len(rows))
@@ -76,7 +85,7 @@ def asked_terms(
         if len(rows):
             kept.append((rows, counts))
             weights.append(weight)
-    return AskedTerms(tuple(kept), tuple(weights), lengths, allowed, in_scope, total, len(postings) - len(kept))
+    return AskedTerms(tuple(kept), tuple(weights), lengths, allowed, in_scope, few, total, len(postings) - len(kept))
 
 
 def idf(documents: int, frequency: int) -> float:
@@ -101,7 +110,13 @@ def counts_in(
         frequencies = held.take(rows)
         here = np.flatnonzero(frequencies)
         return here, frequencies[here].astype(np.float64)
+    here, places = _looked_up(holding, rows)
+    return here, counts[places].astype(np.float64)
+
+
+def _looked_up(holding: NDArray[np.uint32], rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which of these rows (positions) are among those that hold a term, at least one, and where they are there."""
     places = np.searchsorted(holding, rows.astype(np.uint32))
     np.minimum(places, len(holding) - 1, out=places)
     here = np.flatnonzero(holding[places] == rows)
-    return here, counts[places[here]].astype(np.float64)
+    return here, places[here]

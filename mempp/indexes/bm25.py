@@ -63,7 +63,20 @@ def _every_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
 
 
 def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
-    """Rows scored block by block; the best so far tell which of the next are worth keeping."""
+    """Rows scored block by block, or all at once where they are few."""
+    if asked.few is None:
+        return _any_term_of_many(asked, mean_length, limit)
+    norms = K1 * (1 - B + B * (asked.lengths.take(asked.few) / mean_length))
+    once, scores = 1.0 + norms, np.zeros(len(norms), np.float64)
+    in_scope = asked.few.astype(np.uint32)
+    for (rows, counts), weight in zip(asked.postings, asked.idf, strict=True):
+        _add(scores, np.searchsorted(in_scope, rows), counts, weight * (K1 + 1), norms, once)
+    found = np.flatnonzero(scores)
+    return Ranking(*_best(asked.few[found], scores[found], limit))
+
+
+def _any_term_of_many(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
+    """The best so far tell which of the next are worth keeping."""
     size = len(asked.allowed)
     starts = np.arange(0, size + _BLOCK, _BLOCK)
     cuts = [np.searchsorted(rows, starts.astype(np.uint32)) for rows, _ in asked.postings]
@@ -81,7 +94,8 @@ def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
         scores = np.zeros(len(norms), np.float64)
         for (rows, counts), weight, here in zip(asked.postings, asked.idf, held, strict=True):
             if here.stop > here.start:
-                _add(scores, rows[here], start, counts[here], weight * (K1 + 1), norms, once)
+                positions = np.subtract(rows[here], start, dtype=np.intp)
+                _add(scores, positions, counts[here], weight * (K1 + 1), norms, once)
         # A later row wins a tie, so that all that reach the border are kept until the end.
         border = best_scores[-1] if len(best_rows) == limit else 0.0
         found = np.flatnonzero(scores >= border) if border else np.flatnonzero(scores)
@@ -100,15 +114,13 @@ def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
 
 def _add(
     scores: NDArray[np.float64],
-    rows: NDArray[np.uint32],
-    start: int,
+    positions: NDArray[np.intp],
     counts: Counts,
     weight: float,
     norms: NDArray[np.float64],
     once: NDArray[np.float64],
 ) -> None:
-    """Add weight · tf / (tf + norm) to the rows of one block that hold a term; `once` is 1 + norms."""
-    positions = np.subtract(rows, start, dtype=np.intp)
+    """Add weight · tf / (tf + norm) to the scores of those that hold a term; `once` is 1 + norms."""
     added = weight / once.take(positions)
     several = np.flatnonzero(counts > 1)  # most terms stand in a text once
     if len(several):
