@@ -609,7 +609,8 @@ def test_the_dates_leg_is_that_of_loops_over_spans_and_years(size):
         question = ", ".join(f"{day:%d %B}" if year is None else f"{day:%d %B %Y}" for day in days_)
         dates = [random.choice([UNDATED, random.randrange(-(10**15), 2 * 10**15)]) for _ in range(200)]
         dates += [FAR_PAST, FAR_FUTURE - 1, 0, MINUTE]
-        occurred_at, allowed = np.array(dates), np.array([random.random() < 0.8 for _ in dates])
+        share = random.choice([0.1, 0.8])
+        occurred_at, allowed = np.array(dates), np.array([random.random() < share for _ in dates])
         mentioned = [[random.randrange(-20_000, 20_000) for _ in range(random.randrange(9))] for _ in dates]
         leg = DatesLeg(question, allowed, occurred_at, mentioned.__getitem__, None)
         there = [

@@ -13,6 +13,7 @@ from mempp.recall.table import UNDATED
 from mempp.recall.threads import DAY
 
 _FAR = 4 * FAR_FUTURE  # further than any two dates are apart
+_SCATTERED = 4  # reading the date of a row in scope takes as long as reading so many in a row
 _FEW = 8  # windows; so many passes over all rows are quicker than a search for each row
 MOST_YEARS = 100
 """A date without a year is taken in each year from the first to the last event date; where those are more than so many,
@@ -83,14 +84,10 @@ class DatesLeg:
         """The rows in scope within `NEARNESS` of a date named, ascending."""
         # No date is as early as UNDATED.
         windows = _joined((start - NEARNESS, end + NEARNESS) for start, end in self._spans.tolist())
-        if len(windows) > _FEW:  # within one, so many edges lie at or before a moment that the number is odd
-            near = np.searchsorted(windows.ravel(), self._occurred_at, side="right") % 2 == 1
-        else:
-            near = np.zeros(len(self._allowed), np.bool_)
-            for start, end in windows.tolist():
-                near |= (self._occurred_at >= start) & (self._occurred_at < end)
-        near &= self._allowed
-        found: NDArray[np.int64] = np.flatnonzero(near)
+        if np.count_nonzero(self._allowed) * _SCATTERED < len(self._allowed):
+            in_scope = np.flatnonzero(self._allowed)
+            return in_scope[_within(windows, self._occurred_at.take(in_scope))]
+        found: NDArray[np.int64] = np.flatnonzero(_within(windows, self._occurred_at) & self._allowed)
         return found
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -112,6 +109,17 @@ class DatesLeg:
         since[after == 0] = _FAR
         gaps: NDArray[np.int64] = np.maximum(0, np.minimum(to_next, since))
         return gaps.astype(np.float64)
+
+
+def _within(windows: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,) which moments lie in one of the half-open windows, (w, 2), apart from one another and in order."""
+    if len(windows) > _FEW:  # within one, so many edges lie at or before a moment that the number is odd
+        odd: NDArray[np.bool_] = np.searchsorted(windows.ravel(), moments, side="right") % 2 == 1
+        return odd
+    within = np.zeros(len(moments), np.bool_)
+    for start, end in windows.tolist():
+        within |= (moments >= start) & (moments < end)
+    return within
 
 
 def _joined(spans: Iterable[DateSpan | tuple[int, int]]) -> NDArray[np.int64]:
