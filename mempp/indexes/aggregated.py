@@ -79,7 +79,9 @@ def shares_of_units(
 
 def _counting(asked: AskedTerms, unit_of: NDArray[np.int64]) -> tuple[int, Callable[[NDArray[np.int64]], int]]:
     """How many units are in scope, and what tells how many different ones there are among some of them."""
-    in_scope = unit_of if asked.everything else unit_of[asked.allowed] if asked.few is None else unit_of.take(asked.few)
+    in_scope = unit_of
+    if not asked.everything:  # by row numbers, at a third of the time that a bitset as index takes
+        in_scope = unit_of.take(np.flatnonzero(asked.allowed) if asked.few is None else asked.few)
     n_units = int(in_scope.max()) + 1
 
     def distinct(units: NDArray[np.int64]) -> int:
