@@ -9,20 +9,17 @@ scope. Every row goes through the same operations in the same order, one number 
 statistics have scores equal to the last bit.
 """
 
-import threading
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mempp.indexes.asked import AskedTerms, counts_in
-from mempp.indexes.parallel import side_by_side
 from mempp.indexes.postings import Counts
 from mempp.indexes.ranking import Ranking, best_positions
 
 K1 = 1.2
 B = 0.75
 
-_BLOCK = 1 << 15  # rows scored together, so that their scores stay in the processor's cache
+_BLOCK = 1 << 14  # rows scored together, so that their scores stay in the processor's cache
 _BY_LOOKING_UP = 8  # rows are looked up one by one in postings that are so many times as long
 
 
@@ -63,53 +60,36 @@ def _every_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
 
 
 def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
-    """Rows scored block by block, or all at once where they are few."""
-    if asked.few is None:
-        return _any_term_of_many(asked, mean_length, limit)
-    norms = K1 * (1 - B + B * (asked.lengths.take(asked.few) / mean_length))
-    once, scores = 1.0 + norms, np.zeros(len(norms), np.float64)
-    in_scope = asked.few.astype(np.uint32)
-    for (rows, counts), weight in zip(asked.postings, asked.idf, strict=True):
-        _add(scores, np.searchsorted(in_scope, rows), counts, weight * (K1 + 1), norms, once)
-    found = np.flatnonzero(scores)
-    return Ranking(*_best(asked.few[found], scores[found], limit))
+    """Rows scored block by block; the best so far tell which of the next are worth keeping.
 
-
-def _any_term_of_many(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
-    """The best so far tell which of the next are worth keeping."""
-    size = len(asked.allowed)
-    starts = np.arange(0, size + _BLOCK, _BLOCK)
-    cuts = [np.searchsorted(rows, starts.astype(np.uint32)) for rows, _ in asked.postings]
-    best_rows, best_scores = np.empty(0, np.int64), np.empty(0, np.float64)
-    changing = threading.Lock()
-
-    def score(block: int) -> None:
-        nonlocal best_rows, best_scores
-        start = int(starts[block])
-        held = [(slice(cut[block], cut[block + 1])) for cut in cuts]
+    In one thread: the steps of a block are so short that two threads would spend as long again in handing the
+    interpreter's lock to one another.
+    """
+    few, lengths, places = asked.few, asked.lengths, [rows for rows, _ in asked.postings]
+    if few is not None:  # then rows are numbered within the scope
+        lengths, in_scope = lengths.take(few), few.astype(np.uint32)
+        places = [np.searchsorted(in_scope, rows).astype(np.uint32) for rows in places]
+    starts = np.arange(0, len(lengths) + _BLOCK, _BLOCK, dtype=np.uint32)
+    cuts = [np.searchsorted(of_term, starts).tolist() for of_term in places]
+    best, best_scores = np.empty(0, np.int64), np.empty(0, np.float64)
+    for block, start in enumerate(starts[:-1].tolist()):
+        held = [slice(cut[block], cut[block + 1]) for cut in cuts]
         if not any(here.stop > here.start for here in held):
-            return
-        norms = K1 * (1 - B + B * (asked.lengths[start : start + _BLOCK] / mean_length))
+            continue
+        norms = K1 * (1 - B + B * (lengths[start : start + _BLOCK] / mean_length))
         once = 1.0 + norms
         scores = np.zeros(len(norms), np.float64)
-        for (rows, counts), weight, here in zip(asked.postings, asked.idf, held, strict=True):
+        for of_term, (_, counts), weight, here in zip(places, asked.postings, asked.idf, held, strict=True):
             if here.stop > here.start:
-                positions = np.subtract(rows[here], start, dtype=np.intp)
+                positions = np.subtract(of_term[here], start, dtype=np.intp)
                 _add(scores, positions, counts[here], weight * (K1 + 1), norms, once)
         # A later row wins a tie, so that all that reach the border are kept until the end.
-        border = best_scores[-1] if len(best_rows) == limit else 0.0
+        border = best_scores[-1] if len(best) == limit else 0.0
         found = np.flatnonzero(scores >= border) if border else np.flatnonzero(scores)
-        if not len(found):
-            return
-        some = _best(found + start, scores[found], limit)
-        with changing:
-            best_rows, best_scores = _best(
-                np.concatenate((best_rows, some[0])), np.concatenate((best_scores, some[1])), limit
-            )
-
-    blocks = range(len(starts) - 1)
-    side_by_side(score, blocks, len(blocks) // 4)
-    return Ranking(best_rows, best_scores)
+        if len(found):
+            some, some_scores = _best(found + start, scores[found], limit)
+            best, best_scores = _best(np.concatenate((best, some)), np.concatenate((best_scores, some_scores)), limit)
+    return Ranking(best if few is None else few[best], best_scores)
 
 
 def _add(
