@@ -199,8 +199,9 @@ def _plain(show_supersession: bool, number: int, record: Record, text: str) -> s
     heading = f"[{number}] {show(record.occurred_at)}"
     if record.authors:
         heading += " | " + _names(record.authors)
-    if show_supersession and record.state.by is not None:
-        heading += f" | {superseded(record)}"
+    state = superseded(record) if show_supersession else None
+    if state is not None:
+        heading += f" | {state}"
     return f"{heading}\n{text}"
 
 
@@ -211,8 +212,9 @@ def _tagged(texts: Sequence[str], show_supersession: bool) -> Render:
         attributes = f'number="{number}" row="{record.row_id}" date="{show(record.occurred_at)}"'
         if record.authors:
             attributes += " author=" + quoteattr(_names(record.authors))
-        if show_supersession and record.state.by is not None:
-            attributes += f' state="{superseded(record)}"'
+        state = superseded(record) if show_supersession else None
+        if state is not None:
+            attributes += f' state="{state}"'
         return f"<{tag} {attributes}>\n{text}\n</{tag}>"
 
     return render
@@ -229,10 +231,12 @@ def unused_tag(kind: str, texts: Sequence[str]) -> str:
     return tag
 
 
-def superseded(record: Record) -> str:
-    """What the model is told of a row that a newer one replaced, so that a correction reaches it."""
-    since = record.state.since
-    return f"superseded by row {record.state.by}" + ("" if since is None else f" since {show(since)}")
+def superseded(record: Record) -> str | None:
+    """What the model is told of a row that a newer one replaced, so that a correction reaches it; None of others."""
+    by, since = record.state.by, record.state.since
+    if by is None:  # the newer one may not be named, or there is none
+        return "superseded" if record.state.status == "superseded" else None
+    return f"superseded by row {by}" + ("" if since is None else f" since {show(since)}")
 
 
 def _names(authors: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ from mempp.indexes.kept_codes import CodeKeeper
 from mempp.indexes.ranking import Allowed
 from mempp.recall import NO_STATES, Indexes, Question, RowTable, Scope, StateChange, States, scope_of, state_of
 from mempp.recall.mentioned_days import days_mentioned
-from mempp.recall.states import ChangeKind
+from mempp.recall.states import ChangeKind, naming_only
 from mempp.records import FACT, FACTS, Annotation, Record
 from mempp.storage import ARCHIVE, REINSTATE, RETRACT, SUPERSEDE, Entry, VectorBatch
 from mempp.storage.codec import give_back
@@ -61,6 +61,8 @@ class View:
     as_of: int | None
     rows: int
     """How many rows are known at the known-at time."""
+    permitted: Callable[[int], bool] | None = None
+    """Whether a row is among those that the caller permits (`rows=`), so that a state may name it; None: all are."""
 
 
 class Projection:
@@ -238,13 +240,23 @@ class Projection:
                 known_up_to=min(bound, self.last_sequence),
             )
         view = View(scope, states, question.as_of, rows)
-        if question.predicate is None:
+        if question.row_ids is not None:
+            return replace(view, permitted=question.row_ids.__contains__)
+        predicate = question.predicate
+        if predicate is None:
             return view
         # Asked of archived and retracted rows too: where what stands for a row is left out, the row itself answers.
         passing = np.flatnonzero(self._allowed(question, NO_STATES, rows)).tolist()
-        permitted = [row for row in passing if question.predicate(self.record(row, view))]
-        only = replace(question, row_ids=frozenset(permitted), predicate=None)
-        return replace(view, scope=replace(scope, allowed=self._allowed(only, states, rows)))
+        asked = {row: bool(predicate(self.record(row, view))) for row in passing}
+        only = replace(question, row_ids=frozenset(row for row in passing if asked[row]), predicate=None)
+        scope = replace(scope, allowed=self._allowed(only, states, rows))
+
+        def permitted(row: int) -> bool:
+            if row not in asked:  # another filter leaves it out
+                asked[row] = row not in self.lost_rows and bool(predicate(self.record(row, view)))
+            return asked[row]
+
+        return replace(view, scope=scope, permitted=permitted)
 
     def _allowed(self, question: Question, states: States, rows: int) -> Allowed:
         """The scope's bitset, all applied but the predicate."""
@@ -303,6 +315,7 @@ class Projection:
             raise RowNotFoundError(f"row {row_id} is lost: the store is damaged; restore it from a snapshot")
         entry = documents[row_id]
         states, as_of = (self._states, None) if view is None else (view.states, view.as_of)
+        state = state_of(states, self._table.occurred_at, row_id, as_of)
         return Record(
             row_id=row_id,
             text=entry.text or "",
@@ -314,7 +327,7 @@ class Projection:
             thread=entry.thread,
             kind=entry.document_kind,
             metadata={} if entry.metadata is None else json.loads(entry.metadata),
-            state=state_of(states, self._table.occurred_at, row_id, as_of),
+            state=state if view is None or view.permitted is None else naming_only(state, view.permitted),
         )
 
     def annotations(self, row_id: int | None, kind: str | None, question: Question) -> list[Annotation]:

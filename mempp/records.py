@@ -17,7 +17,8 @@ class State:
     """What later entries say about a record. Only this may change; the record itself never does.
 
     A superseded record is still found; an archived or retracted one is not, until `reinstate`. Where a record was
-    both superseded and hidden, `status` names the hiding and `by` still names the newer record.
+    both superseded and hidden, `status` names the hiding and `by` still names the newer record. In an answer to a
+    question with `rows=`, `by` and `since` are None where that record is not among these.
     """
 
     status: Status = "active"

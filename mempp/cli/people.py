@@ -140,7 +140,7 @@ def _label(text: str) -> str:
 def _state(record: Record) -> str:
     state = record.state
     if state.status == "superseded":
-        return f"superseded by row {state.by}"
+        return "superseded" if state.by is None else f"superseded by row {state.by}"
     if state.status == "archived":
         return "archived" if state.into is None else f"archived into row {state.into}"
     if state.status == "retracted":

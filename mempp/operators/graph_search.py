@@ -289,7 +289,7 @@ class _Section:
 
     def _line(self, number: int, triple: Triple) -> str:
         record, date = triple.record, show(triple.record.occurred_at)
-        state = superseded(record) if self._show_supersession and record.state.by is not None else None
+        state = superseded(record) if self._show_supersession else None
         if self._tag is None:
             line = f"- {date} | row {record.row_id} | {triple.subject} | {triple.relation} | {triple.object}"
             return line if state is None else f"{line} | {state}"

@@ -4,7 +4,7 @@
 changes makes a new one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -176,6 +176,11 @@ def state_of(states: States, occurred_at: NDArray[np.int64], row: int, as_of: in
             return State(status="archived", by=by, since=moment, into=change.related)
         return State(status="retracted", by=by, since=moment, reason=change.reason)
     return State() if by is None else State(status="superseded", by=by, since=moment)
+
+
+def naming_only(state: State, permitted: Callable[[int], bool]) -> State:
+    """The state without the row that superseded it, and its date, where that row may not be named; the status stays."""
+    return state if state.by is None or permitted(state.by) else replace(state, by=None, since=None)
 
 
 def _whole_from(states: States, occurred_at: NDArray[np.int64], row: int) -> int:
