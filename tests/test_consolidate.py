@@ -264,6 +264,7 @@ def test_a_group_too_long_to_be_sent_is_left(server, monkeypatch):
     report = memory.consolidate(model=model_of(server))
     assert [group.rows for group in report.failed] == [tuple(long), tuple(many)]
     assert "do not fit into 400 characters" in report.failed[0].reason
+    assert all(group.too_long == (group in report.failed) for group in report.groups)
     assert report.finished
     assert max(len(asked.prompt) for asked in server.asked) < 500
 

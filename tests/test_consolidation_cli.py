@@ -13,6 +13,7 @@ from scripted_server import ModelServer, status
 
 import mempp
 from mempp.cli import main
+from mempp.operators import consolidation_prompts
 
 KEY = "sk-do-not-write-me-anywhere"
 
@@ -117,6 +118,21 @@ def test_limits_and_failures(capsys, server, store):
     for wrong in (("--threshold", "2"), ("--max-calls", "-1"), ("--max-cost", "x"), ("--model", "who")):
         code, out, err = run(capsys, "consolidate", store, *wrong)
         assert (code, out, err.count("\n")) == (2, "", 1), wrong
+
+
+def test_a_group_too_long_to_be_sent_is_told_of_and_is_no_fault(capsys, server, store, monkeypatch):
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0")
+    monkeypatch.setattr(consolidation_prompts, "MAX_CHARS", 400)
+    with mempp.open(store) as memory:
+        long = [memory.add(f"c99 {'x' * size}").row_id for size in (20, 400)]
+    for _ in range(2):
+        code, _, err = run(capsys, "consolidate", store, *options)
+        assert code == 0, err
+        assert f"untouched: rows {long[0]}, {long[1]}: its 2 records do not fit into 400 characters" in err
+    server.script = lambda asked: status(500) if "d98" in asked.prompt else labeller(asked)
+    with mempp.open(store) as memory:
+        memory.add_many(["d98 one", "d98 two"])
+    assert run(capsys, "consolidate", store, *options)[0] == 1, "this one may succeed another time"
 
 
 def test_an_error_that_ends_a_run_tells_what_was_done_before_it(capsys, server, store):

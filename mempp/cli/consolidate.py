@@ -58,8 +58,8 @@ def consolidate_command(
     Stopped or killed at any time, the same command goes on where it was. Replies are kept in the folder `replies` of
     the store. --undo takes a whole run back, and its groups stay so. To the default encoder, which knows English,
     texts in other languages seem alike that are not: look at --dry-run first. Exit code 1: a group was left as it is,
-    because a call failed, the reply was of no use, it is too long, or a limit was reached; the same command tries
-    again.
+    because a call failed, the reply was of no use, or a limit was reached; the same command tries again. A group that
+    is too long to be sent is told of, and is no fault.
     """
     if undo is not None:
         if dry_run or again or price or any(one is not None for one in (model, base_url, max_calls, max_cost)):
@@ -86,7 +86,7 @@ def consolidate_command(
         _tell(report)
         if dry_run:
             models.tell_limits(report, max_calls, max_cost)
-    if not dry_run and (report.failed or not report.finished):
+    if not dry_run and (not report.finished or any(not group.too_long for group in report.failed)):
         raise typer.Exit(AT_FAULT)
 
 

@@ -166,6 +166,7 @@ class _Decision:
     text: str = ""
     """restatement: the merged text."""
     reason: str | None = None
+    too_long: bool = False
 
 
 class _Consolidation:
@@ -293,7 +294,7 @@ class _Consolidation:
         shown = None if problem else prompts.shown([self._memory.get(row) for row in rows])
         if shown is None:
             told = problem or f"its {len(rows)} records do not fit into {prompts.MAX_CHARS:,} characters"
-            return Job(lambda ask: _Decision(reason=told), ())
+            return Job(lambda ask: _Decision(reason=told, too_long=problem is None), ())
         label, merge = prompts.label_request(shown), prompts.merge_request(shown)
 
         def work(ask: Ask) -> _Decision:
@@ -323,7 +324,8 @@ class _Consolidation:
                     draft.annotate(rows[0], KIND, plan_payload(self._run_id, self._terms, plan))
                 made.append(self._write(draft, rows, decision))
             else:
-                made.append(Group(rows=rows, outcome="left", reason=problem))
+                too_long = decision.too_long and problem == decision.reason
+                made.append(Group(rows=rows, outcome="left", reason=problem, too_long=too_long))
 
         self._memory.commit(build)
         if made[-1].outcome != "left" and self._anchor is None:

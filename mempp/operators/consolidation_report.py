@@ -22,6 +22,8 @@ class Group:
     """conflict: the row that stays current; restatement: the merged row."""
     reason: str | None = None
     """Of a group that failed or was left: why."""
+    too_long: bool = False
+    """Whether it was left because it is too long to be sent: the next call cannot ask about it either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
