@@ -301,6 +301,14 @@ def test_where_no_call_can_succeed_it_ends_with_one_error(server, undisturbed, c
 
 
 @every_method
+def test_where_no_call_can_succeed_no_further_one_is_begun(server, method):
+    server.script = lambda asked: status(401)
+    with pytest.raises(ModelError):
+        getattr(memory_of(), method)(model=model_of(server), concurrency=4)
+    assert len(server.asked) <= 4, "those that were under way when the first was refused"
+
+
+@every_method
 def test_an_error_of_the_disk_tells_what_was_done_before_it(server, monkeypatch, method):
     memory = memory_of()
     commit, commits = type(memory).commit, []

@@ -1,5 +1,6 @@
 """`mempp consolidate`: what was said twice or has changed is found and marked; a run is taken back."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -68,24 +69,29 @@ def consolidate_command(
         return
     with mempp.open(store, create=False, read_only=dry_run) as memory:
         asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
-        report = memory.consolidate(
-            model=asked,
-            threshold=threshold,
-            dry_run=dry_run,
-            again=again,
-            max_calls=max_calls,
-            max_cost=max_cost,
-            concurrency=concurrency,
-            progress=sys.stderr.isatty() and not quiet,
-        )
-        if as_json:
-            write_json({"store": store, **report.as_dict()})
-        else:
-            _print(memory, report)
-    if not quiet:
-        _tell(report)
-        if dry_run:
-            models.tell_limits(report, max_calls, max_cost)
+
+        def tell(report: "ConsolidationReport") -> None:
+            if as_json:
+                write_json({"store": store, **report.as_dict()})
+            else:
+                _print(memory, report)
+            if not quiet:
+                _tell(store, report)
+
+        with models.telling(tell):
+            report = memory.consolidate(
+                model=asked,
+                threshold=threshold,
+                dry_run=dry_run,
+                again=again,
+                max_calls=max_calls,
+                max_cost=max_cost,
+                concurrency=concurrency,
+                progress=sys.stderr.isatty() and not quiet,
+            )
+        tell(report)
+    if dry_run and not quiet:
+        models.tell_limits(report, max_calls, max_cost)
     if not dry_run and (not report.finished or any(not group.too_long for group in report.failed)):
         raise typer.Exit(AT_FAULT)
 
@@ -137,7 +143,7 @@ def _pairs(report: "ConsolidationReport") -> Iterator[tuple[str, str]]:
         yield "run", report.run_id
 
 
-def _tell(report: "ConsolidationReport") -> None:
+def _tell(store: str, report: "ConsolidationReport") -> None:
     """What to beware of."""
     if report.without_vector:
         say(f"{_documents(report.without_vector)} without a vector took no part; see `mempp embed`")
@@ -152,7 +158,7 @@ def _tell(report: "ConsolidationReport") -> None:
         groups = f"{len(report.undone):,} {'group' if len(report.undone) == 1 else 'groups'}"
         say(f"{groups} stayed as they are, because a run that changed them was undone; --again asks about them")
     if report.run_id is not None:
-        say(f"to take all of it back: mempp consolidate STORE --undo {report.run_id}")
+        say(f"to take all of it back: mempp consolidate {shlex.quote(store)} --undo {report.run_id}")
 
 
 def _documents(count: int) -> str:

@@ -1,6 +1,7 @@
 """`mempp facts`: fact cards are drawn from the documents."""
 
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -48,17 +49,18 @@ def facts_command(
         return
     with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
         asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
-        report = memory.extract_facts(
-            model=asked,
-            mode=chosen,
-            rows=row or None,
-            again=again,
-            dry_run=dry_run,
-            max_calls=max_calls,
-            max_cost=max_cost,
-            concurrency=concurrency,
-            progress=sys.stderr.isatty() and not quiet,
-        )
+        with models.telling(partial(extraction.tell, store, items="cards", as_json=as_json, quiet=quiet)):
+            report = memory.extract_facts(
+                model=asked,
+                mode=chosen,
+                rows=row or None,
+                again=again,
+                dry_run=dry_run,
+                max_calls=max_calls,
+                max_cost=max_cost,
+                concurrency=concurrency,
+                progress=sys.stderr.isatty() and not quiet,
+            )
     extraction.tell(store, report, "cards", as_json=as_json, quiet=quiet)
     if dry_run and not quiet:
         models.tell_limits(report, max_calls, max_cost)

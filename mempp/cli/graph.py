@@ -1,6 +1,7 @@
 """`mempp graph`: the entity graph is drawn from the documents."""
 
 import sys
+from functools import partial
 
 from mempp.cli import extraction, models, options
 
@@ -36,16 +37,17 @@ def graph_command(
         return
     with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
         asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
-        report = memory.build_graph(
-            model=asked,
-            rows=row or None,
-            again=again,
-            dry_run=dry_run,
-            max_calls=max_calls,
-            max_cost=max_cost,
-            concurrency=concurrency,
-            progress=sys.stderr.isatty() and not quiet,
-        )
+        with models.telling(partial(extraction.tell, store, items="triples", as_json=as_json, quiet=quiet)):
+            report = memory.build_graph(
+                model=asked,
+                rows=row or None,
+                again=again,
+                dry_run=dry_run,
+                max_calls=max_calls,
+                max_cost=max_cost,
+                concurrency=concurrency,
+                progress=sys.stderr.isatty() and not quiet,
+            )
     extraction.tell(store, report, "triples", as_json=as_json, quiet=quiet)
     if dry_run and not quiet:
         models.tell_limits(report, max_calls, max_cost)

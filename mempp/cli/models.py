@@ -1,7 +1,8 @@
 """What the commands that ask a language model have in common: options, the model, and what was spent."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 import mempp
 from mempp.cli.output import say
+from mempp.errors import MemppError
 
 if TYPE_CHECKING:
     from mempp import ConsolidationReport, ExtractionReport
@@ -159,21 +161,22 @@ def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[st
     yield "cost", dollars(report.cost)
 
 
-def before_it_ended(report: "ConsolidationReport | ExtractionReport") -> str | None:
-    """What was done and spent before an error ended a run, in one sentence; None where nothing was."""
-    from mempp import ConsolidationReport
+@contextmanager
+def telling(tell: Callable[[Any], None]) -> Iterator[None]:
+    """Where an error ends a run that has done or spent something, tell its report first, as of a run that ended."""
     from mempp.llm import Usage
 
-    if isinstance(report, ConsolidationReport):
-        done = sum(report.counts[outcome] for outcome in ("conflict", "restatement", "distinct"))
-        told = f"{done:,} of {len(report.groups):,} groups were decided"
-    else:
-        done = report.done
-        told = f"{done:,} of {report.documents:,} documents were done"
-    if not (done or report.cached or report.usage != Usage()):
-        return None
-    pairs = dict(spent(report))
-    return f"{told}, which stands; calls of the model: {pairs['calls of the model']}; cost: {pairs['cost']}"
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("what was done stays, and the same command goes on from there")
+        raise
+    except MemppError as error:
+        report = error.report
+        if report is not None and (report.usage != Usage() or report.cached):
+            with suppress(typer.Exit):
+                tell(report)
+        raise
 
 
 def estimated(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[str, str]]:

@@ -59,12 +59,7 @@ def exit_code_of(run: Callable[[], int]) -> int:
 
 def _tell(error: MemppError, code: int) -> int:
     debug(error)
-    before = None
-    if error.report is not None:
-        from mempp.cli.models import before_it_ended
-
-        before = before_it_ended(error.report)
-    say(str(error) if before is None else f"{error}; before that, {before}")
+    say(str(error))
     return code
 
 

@@ -79,17 +79,20 @@ def shares_of_units(
 
 def _counting(asked: AskedTerms, unit_of: NDArray[np.int64]) -> tuple[int, Callable[[NDArray[np.int64]], int]]:
     """How many units are in scope, and what tells how many different ones there are among some of them."""
-    in_scope = unit_of
-    if not asked.everything:  # by row numbers, at a third of the time that a bitset as index takes
-        in_scope = unit_of.take(np.flatnonzero(asked.allowed) if asked.few is None else asked.few)
-    n_units = int(in_scope.max()) + 1
+    in_scope = None if asked.few is None else unit_of.take(asked.few)
+    n_units = int((unit_of if in_scope is None else in_scope).max()) + 1
 
     def distinct(units: NDArray[np.int64]) -> int:
         there = np.zeros(n_units, np.bool_)
         there[units] = True
         return int(np.count_nonzero(there))
 
-    return n_units if asked.everything else distinct(in_scope), distinct
+    if asked.everything:
+        return n_units, distinct
+    if in_scope is not None:
+        return distinct(in_scope), distinct
+    # Counting all is quicker than taking out those in scope first.
+    return int(np.count_nonzero(np.bincount(unit_of, asked.allowed))), distinct
 
 
 def _norms(lengths: NDArray[np.float64], mean: float) -> NDArray[np.float64]:

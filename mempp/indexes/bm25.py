@@ -9,6 +9,8 @@ scope. Every row goes through the same operations in the same order, one number 
 statistics have scores equal to the last bit.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,7 @@ K1 = 1.2
 B = 0.75
 
 _BLOCK = 1 << 14  # rows scored together, so that their scores stay in the processor's cache
+_NUMBERED = 16  # finding a posting's row in the scope takes as long as numbering so many rows
 _BY_LOOKING_UP = 8  # rows are looked up one by one in postings that are so many times as long
 
 
@@ -66,9 +69,8 @@ def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
     interpreter's lock to one another.
     """
     few, lengths, places = asked.few, asked.lengths, [rows for rows, _ in asked.postings]
-    if few is not None:  # then rows are numbered within the scope
-        lengths, in_scope = lengths.take(few), few.astype(np.uint32)
-        places = [np.searchsorted(in_scope, rows).astype(np.uint32) for rows in places]
+    if few is not None:
+        lengths, places = lengths.take(few), _places_within(few, places, len(asked.allowed))
     starts = np.arange(0, len(lengths) + _BLOCK, _BLOCK, dtype=np.uint32)
     cuts = [np.searchsorted(of_term, starts).tolist() for of_term in places]
     best, best_scores = np.empty(0, np.int64), np.empty(0, np.float64)
@@ -90,6 +92,18 @@ def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
             some, some_scores = _best(found + start, scores[found], limit)
             best, best_scores = _best(np.concatenate((best, some)), np.concatenate((best_scores, some_scores)), limit)
     return Ranking(best if few is None else few[best], best_scores)
+
+
+def _places_within(
+    few: NDArray[np.int64], postings: Sequence[NDArray[np.uint32]], n_rows: int
+) -> list[NDArray[np.uint32]]:
+    """Where the rows of postings, all in scope, stand among the rows in scope."""
+    if sum(map(len, postings)) * _NUMBERED > n_rows:
+        place = np.empty(n_rows, np.uint32)
+        place[few] = np.arange(len(few), dtype=np.uint32)
+        return [place.take(rows) for rows in postings]
+    in_scope = few.astype(np.uint32)
+    return [np.searchsorted(in_scope, rows).astype(np.uint32) for rows in postings]
 
 
 def _add(

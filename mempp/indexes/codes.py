@@ -191,12 +191,9 @@ class Codes:
         return turned[: self.turn.head], turned[self.turn.head :]
 
 
-def vectors_read(chosen: NDArray[np.int64]) -> int:
-    """How many vectors, in a row, cost as much to multiply as those chosen, ascending; see `Plane.products`."""
-    starts = np.arange(0, len(chosen), BLOCK)
-    ends = np.minimum(starts + BLOCK, len(chosen))
-    spans = chosen[ends - 1] - chosen[starts] + 1
-    return int(np.minimum(spans, GATHERED_COST * (ends - starts)).sum())
+def vectors_read(size: int, chosen: int) -> int:
+    """How many vectors, in a row, cost at least as much to multiply as so many chosen ones; see `Plane.products`."""
+    return min(size, GATHERED_COST * chosen)
 
 
 class CodeStore:

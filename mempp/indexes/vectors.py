@@ -233,17 +233,16 @@ class VectorIndex:
         n_inside = int(np.count_nonzero(inside))
         if limit <= 0 or not n_inside:
             return Ranking.empty()
-        chosen = None if n_inside == len(views) else np.flatnonzero(inside)
         costs = self._costs_of(views)
         codes = views.codes if np.abs(question).max() <= _LONGEST else None
-        read = len(views) if chosen is None else vectors_read(chosen)
-        by_codes = np.inf if codes is None else read * costs.codes + _CALL
         by_gather, by_scan = n_inside * costs.gather, len(views) * costs.scan
+        by_codes = np.inf if codes is None else vectors_read(len(views), n_inside) * costs.codes + _CALL
         if graph is not None and graph.costs is not None:
             cheapest = min(by_codes, by_gather, by_scan)
             near = self._by_graph(graph, graph.costs, views, inside, question, limit, cheapest, costs)
             if near is not None:
                 return ranked(views, near, question, limit)
+        chosen = None if n_inside == len(views) else np.flatnonzero(inside)
         if codes is not None and by_codes < min(by_gather, by_scan):
             try:
                 found = contenders_by_codes(views, codes, chosen, question, limit, exact=exact)

@@ -160,9 +160,10 @@ class Batch:
         out: dict[int, Job[Value]] = {}
         finished: dict[int, Done[Value] | BaseException] = {}
         begun = given = 0
+        doomed = False
         try:
             while True:
-                while upcoming is not None and self._may_begin(upcoming, out, ahead=begun - given):
+                while not doomed and upcoming is not None and self._may_begin(upcoming, out, ahead=begun - given):
                     out[begun] = upcoming
                     crew.put(begun, upcoming)
                     begun += 1
@@ -183,6 +184,8 @@ class Batch:
                     del out[number]
                     self.account.add(account)
                     finished[number] = outcome
+                    # No request can succeed any more; what was begun before it comes out, and nothing else is begun.
+                    doomed = doomed or (isinstance(outcome, BaseException) and not isinstance(outcome, CostLimitError))
                 elif upcoming is not None and self._keeping is not None:
                     out[begun] = upcoming
                     crew.put(begun, _WithinLimits(upcoming.work, upcoming.most))
