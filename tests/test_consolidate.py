@@ -12,7 +12,7 @@ from consolidation_tools import ScriptedModel, TopicEncoder, documents, labeller
 from scripted_server import KEY, Answer, Asked, ModelServer, garbage, refuse, reset, say, status, truncate
 
 import mempp
-from mempp.errors import InputError, MemppError, ModelError, StoreReadOnlyError
+from mempp.errors import EncoderError, InputError, MemppError, ModelError, StoreReadOnlyError
 from mempp.llm import PRICES, Budget, MemoryReplies, Price, Reply, Usage
 from mempp.operators import consolidation_prompts as prompts
 
@@ -383,6 +383,26 @@ def test_where_no_call_can_succeed_it_ends_with_one_error(server, code):
     memory.consolidate(model=model_of(server))
     assert not server.answered_again()
     assert threading.active_count() < 40
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_where_the_encoder_fails_at_a_merged_row_the_report_has_what_is_stored(server, monkeypatch, concurrency):
+    memory = memory_of()
+    rows = len(memory)
+
+    def fails(self, texts):
+        raise EncoderError("no memory left")
+
+    monkeypatch.setattr(TopicEncoder, "encode_documents", fails)
+    with pytest.raises(EncoderError, match="no memory left") as ended:
+        memory.consolidate(model=model_of(server), concurrency=concurrency)
+    report = ended.value.report
+    assert report.merged == (rows,)
+    assert {memory.get(row).state.into for row in report.archived} == {rows}
+    assert report.run_id is not None
+    assert report.asked == len(server.asked)
+    memory.undo(report.run_id)
+    assert {memory.get(row).state.status for row in report.archived} == {"active"}
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

@@ -308,8 +308,9 @@ def test_where_no_call_can_succeed_no_further_one_is_begun(server, method):
     assert len(server.asked) <= 4, "those that were under way when the first was refused"
 
 
+@pytest.mark.parametrize("concurrency", [1, 8])
 @every_method
-def test_an_error_of_the_disk_tells_what_was_done_before_it(server, monkeypatch, method):
+def test_an_error_of_the_disk_tells_what_was_done_before_it(server, monkeypatch, method, concurrency):
     memory = memory_of()
     commit, commits = type(memory).commit, []
 
@@ -321,7 +322,8 @@ def test_an_error_of_the_disk_tells_what_was_done_before_it(server, monkeypatch,
 
     monkeypatch.setattr(type(memory), "commit", full)
     with pytest.raises(StoreWriteError, match="no space left") as ended:
-        getattr(memory, method)(model=model_of(server), concurrency=1)
+        getattr(memory, method)(model=model_of(server), concurrency=concurrency)
+    assert ended.value.report.asked == len(server.asked), "what was under way is paid for too"
     assert 0 < ended.value.report.done == len(memory.annotations(kind=METHODS[method][0])) < 24
 
 

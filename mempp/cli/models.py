@@ -173,7 +173,7 @@ def telling(tell: Callable[[Any], None]) -> Iterator[None]:
         raise
     except MemppError as error:
         report = error.report
-        if report is not None and (report.usage != Usage() or report.cached):
+        if report is not None and (report.usage != Usage() or report.cached or report.cost):
             with suppress(typer.Exit):
                 tell(report)
         raise

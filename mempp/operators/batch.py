@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -138,11 +138,25 @@ class Batch:
         """Of all jobs that came to an end."""
         self.stopped: str | None = None
         """Why no further job is begun, where a limit is reached."""
+        self._awaited = False
 
     @property
     def cost(self) -> float | None:
         """US dollars by list prices; None where no price is known, whether or not all replies were kept."""
         return None if self._price is None else self.account.cost
+
+    @contextmanager
+    def outcomes(self, jobs: Iterable[Job[Value]]) -> Iterator[Iterator[Done[Value]]]:
+        """`run`, closed at the end. Where an error of the caller's ends it, what is under way is waited for and counted.
+
+        It is paid for. An interrupt waits for nothing.
+        """
+        with closing(self.run(jobs)) as outcomes:
+            try:
+                yield outcomes
+            except MemppError:
+                self._awaited = True
+                raise
 
     def run(self, jobs: Iterable[Job[Value]]) -> Generator[Done[Value], None, None]:
         """The outcome of each job, in order; fewer where a limit is reached, and `stopped` then says which.
@@ -197,6 +211,10 @@ class Batch:
                 self.stopped = self._limit(upcoming.most, self.account)
         except MemppError:
             self._count(crew.stop(_GRACE, len(out)))
+            raise
+        except GeneratorExit:
+            if self._awaited:
+                self._count(crew.stop(_GRACE, len(out)))
             raise
         finally:
             crew.stop(0, 0)

@@ -16,14 +16,13 @@ what was decided (see `consolidation_log`), so a run that was killed goes on whe
 
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.errors import InputError, ModelRequestError, quoted
+from mempp.errors import EncoderError, InputError, ModelRequestError, quoted
 from mempp.llm import Model, Usage
 from mempp.operators import consolidation_prompts as prompts
 from mempp.operators.batch import CONCURRENCY, Ask, Batch, Done, Job, carrying
@@ -196,6 +195,8 @@ class _Consolidation:
         self._groups: list[Group] = []
         self._given_up: set[Rows] = set()
         """Groups that failed or were left: not to be asked about again in this call."""
+        self._unembedded: Group | None = None
+        """The group whose merged row the encoder failed at, which ends the run."""
 
     def execute(self) -> ConsolidationReport:
         memory = self._memory
@@ -269,7 +270,7 @@ class _Consolidation:
         came: list[Group] = []
         in_log, held = resumed, False
         try:
-            with closing(self._batch.run(map(self._job, plan))) as outcomes:
+            with self._batch.outcomes(map(self._job, plan)) as outcomes:
                 for rows, done in zip(plan, outcomes, strict=False):
                     if held and done.error is None:
                         group = Group(rows=rows, outcome="waiting")
@@ -284,6 +285,7 @@ class _Consolidation:
                     came.append(group)
                     self._progress(len(self._groups) + len(came))
         finally:  # also of a pass that an error ends, for its report
+            came += [] if self._unembedded is None else [self._unembedded]
             came += [Group(rows=rows, outcome="waiting") for rows in plan[len(came) :]]
             self._groups += came
         self._given_up |= {group.rows for group in came if group.outcome in ("failed", "left")}
@@ -327,7 +329,14 @@ class _Consolidation:
                 too_long = decision.too_long and problem == decision.reason
                 made.append(Group(rows=rows, outcome="left", reason=problem, too_long=too_long))
 
-        self._memory.commit(build)
+        before = self._memory.head_sequence
+        try:
+            self._memory.commit(build)
+        except EncoderError:
+            if made and self._memory.head_sequence > before:  # it is stored, and a merged row has no vector yet
+                self._unembedded = made[-1]
+                self._anchor = rows[0] if self._anchor is None else self._anchor
+            raise
         if made[-1].outcome != "left" and self._anchor is None:
             self._anchor = rows[0]
         return made[-1]

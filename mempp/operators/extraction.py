@@ -9,7 +9,6 @@ count are those behind its last marker, as far as a question may know of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -176,7 +175,7 @@ def extract(
             stopped=batch.stopped,
         )
 
-    with carrying(report), closing(batch.run(map(extraction.job, records))) as outcomes:
+    with carrying(report), batch.outcomes(map(extraction.job, records)) as outcomes:
         for number, (record, done) in enumerate(zip(records, outcomes, strict=False), start=1):
             if len(record.text) > MAX_CHARS:
                 cut.append(record.row_id)
