@@ -1,6 +1,6 @@
 """Plots of what `scale` measured, over the number of rows: PNG files. Needs matplotlib.
 
-    python -m benchmarks growth FILE… [--out docs/images]
+    python -m benchmarks growth FILE… [--out FOLDER]
 
 FILE is what `scale --out` wrote; of several, say one with the smaller sizes and one with a million rows, the points are
 joined, and where two have the same size, the later file counts.
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--out", type=Path, default=Path("docs/images"), metavar="FOLDER")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER")
     arguments = parser.parse_args(argv)
     for file in draw(read(arguments.files), arguments.out):
         print(file)

@@ -2,14 +2,19 @@
 
     FOLDER/rows-1000000-384/lancedb/         the store
     FOLDER/rows-1000000-384/lancedb.json     written once it is whole: the figures, and what it was made of
+    FOLDER/rows-1000000-384/lock             held by the run that uses them
 
-A store without its file is one whose adding was broken off, and is made anew.
+A store without its file is one whose adding was broken off, and is made anew. What a library's version tells is all
+that is known of the code that made a store: after a change to Mem++ itself remove its store.
 """
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,9 +24,24 @@ from benchmarks.report import load, now
 from benchmarks.synthetic import SyntheticRecord
 
 
-def folder_of(stores: Path, record: SyntheticRecord) -> Path:
-    """Where the stores of one record lie."""
-    return stores / f"rows-{record.rows}-{record.dimensions}"
+@contextmanager
+def folder_of(stores: Path, record: SyntheticRecord) -> Iterator[Path]:
+    """Where the stores of one record lie; no other run uses them meanwhile.
+
+    Raises:
+        SystemExit: another run does, or there can be no such folder; the message says so.
+    """
+    folder = stores / f"rows-{record.rows}-{record.dimensions}"
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((folder / "lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"another run uses {folder}; wait for its end, or name another folder")
+        except OSError as error:
+            sys.exit(f"{folder} cannot hold stores: {error.strerror or error}")
+        yield folder
 
 
 def added(
@@ -38,6 +58,9 @@ def added(
     Returns:
         what `add` returned, now or in an earlier run, with `added_at` (UTC, ISO 8601) and `added_at_load`; None where
         adding failed.
+
+    Raises:
+        SystemExit: what lies under the system's name cannot be removed; the message says so.
     """
     store, file = folder / system.name, folder / f"{system.name}.json"
     made_of = {
@@ -51,9 +74,16 @@ def added(
         figures = _read(file, made_of)
         if figures is not None:
             return figures
-    file.unlink(missing_ok=True)  # first: a file tells of a store that is whole
-    shutil.rmtree(store, ignore_errors=True)
-    store.mkdir(parents=True)
+    try:
+        file.unlink(missing_ok=True)  # first: a file tells of a store that is whole
+        if store.exists():
+            shutil.rmtree(store)
+        store.mkdir(parents=True)
+    except OSError as error:
+        sys.exit(
+            f"{folder} cannot take a new store of {system.title} ({error}): remove what is in its place; if an earlier "
+            "run was killed, what it started may still write there for a while"
+        )
     began = {"added_at": now(), "added_at_load": load()}
     figures = add()
     if figures is None:

@@ -11,7 +11,8 @@ For each size how long opening took, with the caches there, and what the process
 each setting and scope: the median time from question to hits, the median processor time of all threads (which
 is what counts on a machine with other work), and how many of the nearest rows by a full scan the vector leg found.
 Beside them the encoder alone, and what the machine reads from memory: a full scan of the vectors cannot be faster.
-Stores are kept in `--store`, and used again when they are there: a million rows take some minutes to add. Beyond
+Stores are kept in `--store`, and used again when they are there: a million rows take some minutes to add. What the
+process holds tells of the store alone where it was there: a process that has added keeps more. Beyond
 `--exact-up-to` vectors an HNSW graph is built; the table waits for it.
 """
 
@@ -155,6 +156,7 @@ def opened(path: Path, rows: int, encoder: Drawn, *, exact_up_to: int | None, of
     if not path.exists():
         with mempp.open(path, encoder=encoder, **options) as memory:
             memory.add_many(record(rows, of_a_thread=of_a_thread), batch_size=4096, progress=True)
+        mempp.open(path, encoder=encoder, **options).close()  # it writes what later openings map
     began, used = time.perf_counter(), time.process_time()
     memory = mempp.open(path, encoder=encoder, **options)
     wall, processor = time.perf_counter() - began, time.process_time() - used

@@ -249,6 +249,10 @@ def tables(
     counts = {cell["scope"]: cell["in_scope"] for one in results for cell in one["cells"]}
     limit = ["the limit: vectors in scope read once", *(_limit(count, facts, dimensions) for count in counts.values())]
     parts = [f"{rows:,} rows", table(heads, costs)]
+    earlier = [one for one in results if one.get("added_at", facts.get("time", "")) < facts.get("time", "")]
+    if earlier:
+        told = (f"{one['title']} {one['added_at']} (load {one['added_at_load']})" for one in earlier)
+        parts.append(f"Added in an earlier run: {', '.join(told)}.")
     for figure in figures:
         lines = [*_questions(results, counts, figure), *([] if figure == "processor" else [limit])]
         heads = [f"{_K} best, {_FIGURES[figure]}", *(f"{name}: {count:,}" for name, count in counts.items())]
@@ -326,9 +330,8 @@ def _folder(arguments: argparse.Namespace, record: SyntheticRecord) -> Iterator[
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             yield Path(folder)
         return
-    kept = kept_stores.folder_of(arguments.stores, record)
-    kept.mkdir(parents=True, exist_ok=True)
-    yield kept
+    with kept_stores.folder_of(arguments.stores, record) as kept:
+        yield kept
 
 
 def _tell(what: str) -> None:

@@ -162,6 +162,10 @@ def test_stores_that_are_kept_are_asked_again_and_not_added_again(tmp_path):
     of_adding = ("added_at", "added_at_load", "add_seconds", "finish_seconds", "add_processor_seconds")
     assert [first[0][name] for name in of_adding] == [again[0][name] for name in of_adding]
     assert {cell["recall"] for cell in again[0]["cells"]} == {1.0, None}
+    facts = {"bandwidth": 1e9, "time": first[0]["added_at"]}
+    assert "earlier run" not in scale.tables(first, facts, 8)
+    told = f"Added in an earlier run: Mem++ {first[0]['added_at']} (load {first[0]['added_at_load']})."
+    assert told in scale.tables(again, facts | {"time": "9999-01-01T00:00:00+00:00"}, 8)
 
 
 def test_a_store_is_kept_only_where_it_is_whole_and_of_the_same_rows_and_package(tmp_path, monkeypatch):
@@ -206,6 +210,21 @@ def test_a_store_is_kept_only_where_it_is_whole_and_of_the_same_rows_and_package
     for _ in range(2):  # what a server holds by now, nobody here knows
         added(system=server)
     assert len(calls) == 10
+
+
+def test_a_folder_of_stores_has_one_run_and_says_what_is_wrong(tmp_path):
+    record = SyntheticRecord(120, 8)
+    with kept_stores.folder_of(tmp_path, record) as folder:
+        with pytest.raises(SystemExit, match="another run uses"), kept_stores.folder_of(tmp_path, record):
+            pass
+        (folder / "mempp").write_text("no folder")
+        with pytest.raises(SystemExit, match="remove what is in its place"):
+            kept_stores.added(folder, SYSTEMS["mempp"], record, dict)
+    with kept_stores.folder_of(tmp_path, record):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="cannot hold stores"), kept_stores.folder_of(tmp_path / "file", record):
+        pass
 
 
 def test_growth_refuses_other_files(tmp_path):

@@ -77,6 +77,8 @@ def test_the_three_modes(monkeypatch, provider):
         ("2024-03-11", DAY, "2024-03-10T09:30:00Z"),
         ("2030-01-01", DAY, "2024-03-10T09:30:00Z"),
         ("", DAY, "2024-03-10T09:30:00Z"),
+        (None, DAY, "2024-03-10T09:30:00Z"),
+        (None, None, None),
         ("yesterday", DAY, "2024-03-10T09:30:00Z"),
         ("2024-03", DAY, "2024-03-10T09:30:00Z"),
         ("0000-00-00", DAY, "2024-03-10T09:30:00Z"),
@@ -86,6 +88,11 @@ def test_the_three_modes(monkeypatch, provider):
 )
 def test_a_date_holds_where_it_is_one_and_not_later_than_the_documents(given, occurred_at, kept):
     assert card_date(given, occurred_at) == kept
+
+
+def test_null_in_place_of_a_date_is_none_given():
+    ((payload, text),) = cards_of(reply(card("A fact.", date=None)), "atomic", DAY).items
+    assert (payload["date"], text) == ("2024-03-10T09:30:00Z", "A fact.")
 
 
 def test_what_of_a_reply_is_kept():
@@ -106,7 +113,7 @@ def test_what_of_a_reply_is_kept():
     assert cards_of(reply(), "summary", DAY).items == ()
     with pytest.raises(ModelReplyError, match="has 2, where one at most"):
         cards_of(reply(card("a"), card("b")), "summary", DAY)
-    for wrong in ({"text": "a", "tags": []}, card("a", tags="b"), card("a", date=None), card("a", said_by="others")):
+    for wrong in ({"text": "a", "tags": []}, card("a", tags="b"), card("a", date=7), card("a", said_by="others")):
         with pytest.raises(ModelReplyError, match="no cards: the reply"):
             cards_of(reply(wrong), "atomic", DAY)
     with pytest.raises(ModelReplyError, match="said_by"):

@@ -106,7 +106,8 @@ def kept(
     for one in found:
         write(f"[{one.row_id}]  {one_line(_line(one))}")
     if not found:
-        say(f"no {what} are drawn; see `mempp {'facts' if what == 'cards' else 'graph'} --help`")
+        of_rows = " from these rows" if rows else ""
+        say(f"no {what} are drawn{of_rows}; see `mempp {'facts' if what == 'cards' else 'graph'} --help`")
     return True
 
 

@@ -65,7 +65,9 @@ Prices = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", metavar="SECONDS", help="How long an attempt may take; one that is streamed, to its next bytes."
+        "--timeout",
+        metavar="SECONDS",
+        help="How long an attempt may take; one that is streamed, to its next bytes, and ten times as long in all.",
     ),
 ]
 Retries = Annotated[

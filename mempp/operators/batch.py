@@ -147,9 +147,10 @@ class Batch:
 
     @contextmanager
     def outcomes(self, jobs: Iterable[Job[Value]]) -> Iterator[Iterator[Done[Value]]]:
-        """`run`, closed at the end. Where an error of the caller's ends it, what is under way is waited for and counted.
+        """`run`, closed at the end.
 
-        It is paid for. An interrupt waits for nothing.
+        Where an error of the caller's ends it, what is under way is waited for and counted, since it is paid for; an
+        interrupt waits for nothing.
         """
         with closing(self.run(jobs)) as outcomes:
             try:

@@ -56,8 +56,8 @@ In said_by say of each card who said it: "agent" where it is what the assistant 
 _TEXT = {"type": "string"}
 
 
-def _schema(mode: Mode) -> JsonSchema:
-    properties: dict[str, Any] = {"text": _TEXT, "tags": {"type": "array", "items": _TEXT}, "date": _TEXT}
+def _schema(mode: Mode, date: JsonSchema = _TEXT) -> JsonSchema:
+    properties: dict[str, Any] = {"text": _TEXT, "tags": {"type": "array", "items": _TEXT}, "date": date}
     if mode == "agent":
         properties["said_by"] = {"type": "string", "enum": ["agent", "others"]}
     card = {
@@ -75,6 +75,8 @@ def _schema(mode: Mode) -> JsonSchema:
 
 
 _SCHEMAS: Mapping[Mode, JsonSchema] = {mode: _schema(mode) for mode in MODES}
+_TAKEN: Mapping[Mode, JsonSchema] = {mode: _schema(mode, {"type": ["string", "null"]}) for mode in MODES}
+"""What a reply is held against: models that are not bound to a schema say null where there is no date."""
 _FORMS: Mapping[Mode, str] = {
     mode: '{"text": "…", "tags": ["…"], "date": "…"' + (', "said_by": "…"}' if mode == "agent" else "}")
     for mode in MODES
@@ -109,7 +111,7 @@ def cards_of(reply: Reply, mode: Mode, occurred_at: datetime | None) -> Drawn:
     Raises:
         ModelReplyError: the model declined, the reply is no such object, or holds several summaries.
     """
-    parsed = object_of(reply, _SCHEMAS[mode])
+    parsed = object_of(reply, _TAKEN[mode])
     if parsed.problem is not None:
         raise ModelReplyError(f"no cards: {parsed.problem}")
     given = parsed.value["cards"]
@@ -127,7 +129,7 @@ def cards_of(reply: Reply, mode: Mode, occurred_at: datetime | None) -> Drawn:
     return Drawn(tuple(cards.values()), len(given) - len(cards))
 
 
-def card_date(given: str, occurred_at: datetime | None) -> str | None:
+def card_date(given: str | None, occurred_at: datetime | None) -> str | None:
     """The event date of a card, as ISO 8601 text.
 
     What the model gives holds where it is an ISO date that is not later than that of the document. Anything else (none,
@@ -136,6 +138,8 @@ def card_date(given: str, occurred_at: datetime | None) -> str | None:
     """
     if occurred_at is None:
         return None
+    if given is None:
+        return show(occurred_at)
     try:
         moment = from_microseconds(to_microseconds(given, "date", bare_date="start"))
     except InvalidDateError:
