@@ -24,7 +24,10 @@ Each message says what was wrong, with which value, and what to do. Faults of ta
 the SDKs of the models and the operating system are translated where storage, indexes, encoders and llm meet them.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def quoted(value: object, limit: int = 80) -> str:
@@ -45,7 +48,7 @@ class MemppError(Exception):
             stands, as the `ConsolidationReport` or `ExtractionReport` that the call would have returned. Else None.
     """
 
-    report: Any = None
+    report: "Any" = None
 
 
 class InputError(MemppError, ValueError):
