@@ -106,7 +106,7 @@ def main(folder: Path) -> int:
         print(f"{'':16}{'mempp':>8}{'authors':>9}")
         for name, expected in AUTHORS_ENGINE.items():
             print(f"{name:16}{measured[name]:8.3f}{expected:9.3f}")
-        print(f"hits that the conjunctive lexical leg found: {measured['lexical']:.0f}")
+        print(f"hits of the lexical leg, which wants every word of a question in one text: {measured['lexical']:.0f}")
         for label, settings in (("preset orgmembench", mempp.preset("orgmembench")), ("default settings", None)):
             times = []
             for question in asked * 3:
