@@ -17,7 +17,7 @@ from mempp.encoding import View
 from mempp.errors import EncoderError, EncoderMismatchError, InputError, MemppError, StoreDamagedError, quoted
 from mempp.projection import HEAD, Projection
 from mempp.records import canonical_json
-from mempp.storage import Entry, Store, VectorBatch, VectorStore, check_identity
+from mempp.storage import Entry, Store, VectorBatch, VectorStore, check_identity, flat_vectors
 
 DEFAULT_ENCODER = "minilm"
 NO_ENCODER = "none"
@@ -251,6 +251,19 @@ class Embedder:
         vectors = self._open_vectors()
         self.put_in_place()
         return [] if vectors is None else vectors.refresh()
+
+    def keep_mapped(self) -> None:
+        """Write the files from which later openings map vectors and their codes, where they lack enough to be worth it.
+
+        Raises:
+            StoreError: the vectors cannot be read.
+        """
+        mapped, there = self._projection.mapped_vectors()
+        if self._used is None or there - mapped < max(flat_vectors.WORTH, mapped // flat_vectors.WORTH_SHARE):
+            return
+        # As an opening for writing does it: what it reads of the log of vectors it writes, and maps.
+        batches = self._store.vectors(self._used.name, self._used.dimensions).refresh()
+        self._projection.keep_codes(batches)
 
     def take_in(self, batches: list[VectorBatch]) -> None:
         """Put vectors into the index, and empty the list."""

@@ -8,7 +8,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -253,8 +253,12 @@ class Engine:
             with self._writer:
                 self._catch_up()
 
-    def close(self) -> None:
-        """Release files and threads. Closing twice does nothing."""
+    def close(self, *, in_order: bool = True) -> None:
+        """Release files and threads. Closing twice does nothing.
+
+        Args:
+            in_order: whether there is time for what only makes later openings quicker.
+        """
         if self._process != os.getpid():
             self._closed = True  # the files and threads are the parent's
             return
@@ -264,6 +268,9 @@ class Engine:
                 try:
                     if not self._behind and self._at is None:
                         self._caches.save(self.projection)
+                        if in_order and self.store.path is not None and not self.store.read_only:
+                            with _uncollected(), suppress(MemppError):  # they are derived, and cheap to lose
+                                self.embedder.keep_mapped()
                 finally:
                     self.projection.close()
                     self.store.close()

@@ -453,7 +453,7 @@ class Memory(Intake, Operations):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._engine.close(in_order=kind is None)
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else repr(str(self.path))

@@ -204,6 +204,18 @@ class Projection:
         if self._vectors is not None and self._windows is not None:
             _add_vectors(self._vectors, self._windows, batches)
 
+    def mapped_vectors(self) -> tuple[int, int]:
+        """How many vectors, windows included, are mapped from a file, and how many there are."""
+        both = [index for index in (self._vectors, self._windows) if index is not None]
+        return sum(index.mapped for index in both), sum(map(len, both))
+
+    def keep_codes(self, batches: list[VectorBatch]) -> None:
+        """Keep the codes of the vectors that a file holds, heads and windows, given as they are mapped from it."""
+        for batch in batches:
+            index = self._vectors if not len(batch) or batch.views[0] == HEAD else self._windows
+            if index is not None and batch.digest is not None:
+                index.keep_codes(len(batch), batch.digest)
+
     def renew_lock_after_fork(self) -> bool:
         """In a forked child: tell whether no thread of the parent was inside; if one was, the lock is made anew."""
         free = self._lock.acquire(blocking=False)

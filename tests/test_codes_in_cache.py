@@ -174,6 +174,58 @@ def test_later_vectors_come_behind_and_the_file_grows_with_the_flat_vectors(stor
     assert answers(store) == second
 
 
+def test_a_writer_that_added_many_leaves_what_readers_map(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fresh"
+    with mempp.open(path, encoder=Hashed()) as memory:
+        add(memory, 0, ROWS)
+        right = answers_of(memory)
+    names = {file.name for file in (path / "cache").iterdir()}
+    assert {"codes-heads.flat", "codes-windows.flat"} < names
+    assert mapped_of(path) == mapped_of(store)
+    assert answers(path) == right == answers(store)
+    monkeypatch.setattr(vectors, "turn_for", lambda _: pytest.fail("it was turned anew"))
+    with mempp.open(path, encoder=Hashed()) as memory:  # and the next writer finds nothing to do
+        inode = file_of(path).stat().st_ino
+        add(memory, ROWS, 20)
+    assert file_of(path).stat().st_ino == inode
+
+
+@pytest.mark.parametrize("why", ["few", "an error", "a full disk", "other vectors", "no order"])
+def test_where_it_is_not_worth_it_or_cannot_be_a_writer_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    path = tmp_path / "fresh"
+    if why == "few":
+        monkeypatch.setattr(flat_vectors, "WORTH", 10_000)
+    if why == "a full disk":
+
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "no space left on the device")
+
+        monkeypatch.setattr(mapped, "write", full)
+    if why == "other vectors":  # as if the series had another order than the index
+        monkeypatch.setattr(vectors, "sha256_of", lambda *_: "0" * 64)
+    try:
+        with mempp.open(path, encoder=Hashed()) as memory:
+            add(memory, 0, ROWS)
+            right = answers_of(memory)
+            if why == "an error":
+                raise ZeroDivisionError
+            if why == "no order":
+                (path / "vectors").rename(tmp_path / "elsewhere")
+    except ZeroDivisionError:
+        pass
+    if why == "no order":
+        (tmp_path / "elsewhere").rename(path / "vectors")
+    assert not file_of(path).exists()
+    assert bool(list((path / "cache").glob("vectors-*.flat"))) == (why == "other vectors")
+    monkeypatch.undo()
+    monkeypatch.setattr(vectors, "scan_costs", lambda views: BY_CODES)
+    assert answers(path) == right
+
+
 def put(path: Path, text: str, new: str) -> None:
     """Change the header, and make its digest right."""
     data = path.read_bytes()

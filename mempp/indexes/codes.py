@@ -173,6 +173,14 @@ class Codes:
     def __len__(self) -> int:
         return len(self.head)
 
+    def up_to(self, end: int) -> "Codes":
+        """Those of the first views; their bounds may be wider than they need be."""
+        head, *tail = [
+            Plane(plane.values.up_to(end), plane.scales[:end], plane.errors[:end], plane.lengths[:end])
+            for plane in self.planes
+        ]
+        return Codes(head, tail[0] if tail else None, self.turn, self.most)
+
     @property
     def planes(self) -> tuple[Plane, ...]:
         """Head and tail, or the one there is."""

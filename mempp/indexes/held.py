@@ -5,6 +5,7 @@ The first part is never copied, however large, and where it is mapped the system
 let go of it again. Later ones go to an array that grows.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Generic
 
@@ -57,6 +58,14 @@ class Held(Generic[Scalar]):
     def up_to(self, end: int) -> "Held[Scalar]":
         """The first ones."""
         return Held(self.first[:end], self.later[: max(0, end - len(self.first))])
+
+
+def sha256_of(vectors: Held[np.float32], size: int) -> str:
+    """The SHA-256 of the first vectors, little-endian float32, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for start in range(0, size, _WORTH):
+        digest.update(np.ascontiguousarray(vectors.part(start, min(start + _WORTH, size)), "<f4").data)
+    return digest.hexdigest()
 
 
 class HeldVectors(Generic[Scalar]):

@@ -22,7 +22,7 @@ from mempp.errors import EncoderError
 from mempp.indexes.codes import CodeStore, vectors_read
 from mempp.indexes.costs import ScanCosts, graph_costs, graph_recall, scan_costs
 from mempp.indexes.growable import GrowableArray
-from mempp.indexes.held import HeldVectors
+from mempp.indexes.held import HeldVectors, sha256_of
 from mempp.indexes.hnsw import ExactSearchWarning, Graph, GraphBuild, GraphCosts, GraphKeeper, hnswlib_is_installed
 from mempp.indexes.kept_codes import CodeKeeper, KeptCodes
 from mempp.indexes.products import ProductError, products_work
@@ -184,6 +184,25 @@ class VectorIndex:
             _logger.warning("onnxruntime failed (%s); the vectors are scanned in full", error)
             return None
         return self._codes
+
+    @property
+    def mapped(self) -> int:
+        """How many of the views, the first ones, are mapped from a file."""
+        return len(self._vectors.values.first)
+
+    def keep_codes(self, size: int, digest: str) -> None:
+        """Keep the codes of the first views between processes, if there are any and they are not kept already.
+
+        Args:
+            size: how many views; fewer than have codes are left.
+            digest: the SHA-256 of their vectors, little-endian float32, in a file; where those here are others, nothing
+                is kept.
+        """
+        keeper, views = self._kept_codes, self._views
+        if keeper is None or views.codes is None or not _CODED_FROM <= size <= len(views):
+            return
+        if keeper.load(digest) is None and sha256_of(views.vectors, size) == digest:
+            keeper.keep(digest, KeptCodes(views.codes.up_to(size), views.largest_norm))
 
     def rows_with_vectors(self, n_rows: int) -> NDArray[np.bool_]:
         """Which of the first `n_rows` rows have a view, shape (n_rows,)."""
