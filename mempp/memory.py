@@ -444,7 +444,11 @@ class Memory(Intake, Operations):
         return self._engine.refresh()
 
     def close(self) -> None:
-        """Release files and threads. The memory cannot be used afterwards; closing twice does nothing."""
+        """Release files and threads. The memory cannot be used afterwards; closing twice does nothing.
+
+        Where many rows or vectors were stored it first writes the files of `cache/` that make later openings quick:
+        some ten seconds for a million vectors. A `with` block that ends by an error does without those of the vectors.
+        """
         self._engine.close()
 
     def __enter__(self) -> Self:
