@@ -397,11 +397,13 @@ class Projection:
         return [row for row in self._lacking(self._windows, row_ids) if has_windows(self.text_of(row))]
 
     def _lacking(self, index: VectorIndex | None, row_ids: Sequence[int] | None) -> list[int]:
-        rows = len(self._table)
-        have = np.zeros(rows, dtype=np.bool_) if index is None else index.rows_with_vectors(rows)
         if row_ids is None:
+            rows = len(self._table)
+            have = np.zeros(rows, dtype=np.bool_) if index is None else index.rows_with_vectors(rows)
             return [int(row) for row in np.flatnonzero(~have)]
-        return sorted({row for row in row_ids if not have[row]})
+        asked = np.unique(np.asarray(row_ids, np.int64))
+        lacking: list[int] = (asked if index is None else asked[~index.have_vectors(asked)]).tolist()
+        return lacking
 
     def text_of(self, row_id: int) -> str:
         """The text of a row."""

@@ -122,6 +122,7 @@ def test_views_of_one_row_count_by_their_best() -> None:
     assert ranking.scores.tolist() == pytest.approx([1.0, 0.6])
     assert index.rows_with_vectors(6).tolist() == [False, True, False, False, True, False]
     assert index.rows_with_vectors(3).tolist() == [False, True, False]
+    assert index.have_vectors(np.array([7, 4, 0, 1])).tolist() == [False, True, False, True]
     index.add([0], [[0, 0]])  # a zero vector is no fault
     assert index.rank(np.array([1, 0], np.float32), np.ones(5, np.bool_), 10).scores.tolist()[2] == 0.0
 

@@ -211,6 +211,13 @@ class VectorIndex:
         have[rows[rows < n_rows]] = True
         return have
 
+    def have_vectors(self, row_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these rows have a view, shape (n,), or get one just now; takes no longer in a large index."""
+        by_row = self._place.values
+        have = row_ids < len(by_row)
+        have[have] = by_row[row_ids[have]] >= 0
+        return have
+
     def vectors_of(self, row_ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The last view of each of these rows, (n, dimensions), zeros where there is none; and (n,) which have one."""
         places = np.full(len(row_ids), -1, np.int64)
