@@ -156,7 +156,6 @@ def opened(path: Path, rows: int, encoder: Drawn, *, exact_up_to: int | None, of
     if not path.exists():
         with mempp.open(path, encoder=encoder, **options) as memory:
             memory.add_many(record(rows, of_a_thread=of_a_thread), batch_size=4096, progress=True)
-        mempp.open(path, encoder=encoder, **options).close()  # it writes what later openings map
     began, used = time.perf_counter(), time.process_time()
     memory = mempp.open(path, encoder=encoder, **options)
     wall, processor = time.perf_counter() - began, time.process_time() - used

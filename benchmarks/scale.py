@@ -1,7 +1,7 @@
 """What adding, questions, reopening and memory cost as a record grows, beside what a user would pick instead.
 
     python -m benchmarks scale [--sizes 1000 10000 100000] [--systems mempp chromadb lancedb pgvector] [--out FILE]
-    python -m benchmarks scale --sizes 1000000 --questions 4 --rounds 2 --openings 1 --stores FOLDER    # by hand, hours
+    python -m benchmarks scale --sizes 1000000 --questions 4 --rounds 2 --openings 1 --stores FOLDER    # 40 minutes
 
 Every system runs in a process of its own and gets the same synthetic rows with the same vectors (`synthetic.py`), so
 that no encoder is measured. Questions ask for the 50 best rows by vector alone within a scope: all rows, those dated
@@ -15,10 +15,10 @@ On a machine that has other work, `--figures quickest processor` says more: the 
 round, and the processor time of all threads of the process.
 
 What adding takes is split: rows, then what the documentation advises to do afterwards (compaction, indexes). With
-`--stores` the stores are kept, each with what adding took, and a later run adds only what is not there: a run of hours
-can be broken off, and questions can be asked again. Opening is
-the time from the library's call to the first answer, modules already imported, files in the file cache; memory is what
-the process holds after all questions beyond what it held before opening. PostgreSQL with pgvector takes part where
+`--stores` the stores are kept, each with what adding took, and a later run adds only what is not there: a long run can
+be broken off, and questions can be asked again. Opening is the time from the library's call to the first answer,
+modules already imported, files in the file cache; memory is what the process holds after all questions beyond what it
+held before opening. PostgreSQL with pgvector takes part where
 MEMPP_BENCHMARK_POSTGRES names a server and psycopg is installed; its memory is not that of the process that asks.
 """
 

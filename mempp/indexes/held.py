@@ -6,6 +6,7 @@ let go of it again. Later ones go to an array that grows.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic
 
@@ -60,11 +61,17 @@ class Held(Generic[Scalar]):
         return Held(self.first[:end], self.later[: max(0, end - len(self.first))])
 
 
-def sha256_of(vectors: Held[np.float32], size: int) -> str:
-    """The SHA-256 of the first vectors, little-endian float32, as hexadecimal digits."""
-    digest = hashlib.sha256()
+def little_endian(vectors: Held[np.float32], size: int) -> Iterator[memoryview]:
+    """The bytes of the first vectors, little-endian float32, some thousand vectors at a time."""
     for start in range(0, size, _WORTH):
-        digest.update(np.ascontiguousarray(vectors.part(start, min(start + _WORTH, size)), "<f4").data)
+        yield np.ascontiguousarray(vectors.part(start, min(start + _WORTH, size)), "<f4").data
+
+
+def sha256_of(vectors: Held[np.float32], size: int) -> str:
+    """The SHA-256 of the first vectors, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for part in little_endian(vectors, size):
+        digest.update(part)
     return digest.hexdigest()
 
 
