@@ -153,6 +153,18 @@ def test_an_error_that_ends_a_run_tells_what_was_done_before_it(capsys, server, 
     assert run(capsys, "consolidate", store, "--undo", run_id)[0] == 0
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_interrupted_run_says_that_what_was_done_stays(capsys, server, store, monkeypatch, dry_run):
+    def interrupted(self, **arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mempp.Memory, "consolidate", interrupted)
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, *(("--dry-run",) if dry_run else ()))
+    code, out, err = run(capsys, "consolidate", store, *options)
+    assert (code, out) == (130, "")
+    assert ("what was done stays, and the same command goes on" in err) == (not dry_run)
+
+
 def test_no_store_is_made(tmp_path):
     root = Path(__file__).resolve().parent.parent
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MEMPP_", "OPENAI_"))}

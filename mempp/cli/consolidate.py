@@ -78,7 +78,7 @@ def consolidate_command(
             if not quiet:
                 _tell(store, report)
 
-        with models.telling(tell):
+        with models.telling(tell, dry_run=dry_run):
             report = memory.consolidate(
                 model=asked,
                 threshold=threshold,

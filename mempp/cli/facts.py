@@ -49,7 +49,8 @@ def facts_command(
         return
     with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
         asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
-        with models.telling(partial(extraction.tell, store, items="cards", as_json=as_json, quiet=quiet)):
+        tell = partial(extraction.tell, store, items="cards", as_json=as_json, quiet=quiet)
+        with models.telling(tell, dry_run=dry_run):
             report = memory.extract_facts(
                 model=asked,
                 mode=chosen,
@@ -61,6 +62,6 @@ def facts_command(
                 concurrency=concurrency,
                 progress=sys.stderr.isatty() and not quiet,
             )
-    extraction.tell(store, report, "cards", as_json=as_json, quiet=quiet)
+    tell(report)
     if dry_run and not quiet:
         models.tell_limits(report, max_calls, max_cost)

@@ -37,7 +37,8 @@ def graph_command(
         return
     with options.open_to_read(store, "none") if dry_run else options.open_to_write(store) as memory:
         asked = models.operators_model(model, base_url, price, dry_run=dry_run, timeout=timeout, retries=retries)
-        with models.telling(partial(extraction.tell, store, items="triples", as_json=as_json, quiet=quiet)):
+        tell = partial(extraction.tell, store, items="triples", as_json=as_json, quiet=quiet)
+        with models.telling(tell, dry_run=dry_run):
             report = memory.build_graph(
                 model=asked,
                 rows=row or None,
@@ -48,6 +49,6 @@ def graph_command(
                 concurrency=concurrency,
                 progress=sys.stderr.isatty() and not quiet,
             )
-    extraction.tell(store, report, "triples", as_json=as_json, quiet=quiet)
+    tell(report)
     if dry_run and not quiet:
         models.tell_limits(report, max_calls, max_cost)

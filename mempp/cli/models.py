@@ -164,14 +164,18 @@ def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[st
 
 
 @contextmanager
-def telling(tell: Callable[[Any], None]) -> Iterator[None]:
-    """Where an error ends a run that has done or spent something, tell its report first, as of a run that ended."""
+def telling(tell: Callable[[Any], None], *, dry_run: bool) -> Iterator[None]:
+    """Where an error ends a run that has done or spent something, tell its report first, as of a run that ended.
+
+    At Ctrl-C say that what was done stays; a dry run has done nothing.
+    """
     from mempp.llm import Usage
 
     try:
         yield
     except KeyboardInterrupt:
-        say("what was done stays, and the same command goes on from there")
+        if not dry_run:
+            say("what was done stays, and the same command goes on from there")
         raise
     except MemppError as error:
         report = error.report
