@@ -8,7 +8,7 @@ be lost when a process dies; a call is what an interruption waits for.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import groupby
 from types import TracebackType
@@ -30,6 +30,8 @@ CALL_TEXTS = 512
 """Texts of a call at most."""
 _READ_CHARS = 1000
 """What an encoder reads of a text, for the measures above: the head is all that MiniLM reads."""
+_SECONDS_OF_A_WAIT = 0.5
+"""How long the owner waits at most before it looks up."""
 
 
 class View(NamedTuple):
@@ -226,6 +228,7 @@ class EncodingAhead:
         """Wait for the round that is being encoded, keep its vectors, and start the next one."""
         running = self._running
         assert running is not None
+        _await(running.future)
         encoded = running.future.result()
         kept = 0 if encoded.batch is None else self._keep(encoded.batch, running.coder)
         self._running = None
@@ -243,8 +246,12 @@ class EncodingAhead:
     def stop(self) -> None:
         """Drop what waits, and wait for the call of the encoder that is under way."""
         self._stop.set()
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+        if self._executor is None:
+            return
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._running is not None:
+            _await(self._running.future)
+        self._executor.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -253,6 +260,12 @@ class EncodingAhead:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _await(future: "Future[Encoded]") -> None:
+    """Wait until it is done, looking up now and then: CPython loses a Ctrl-C that comes just as a wait begins."""
+    while not wait([future], timeout=_SECONDS_OF_A_WAIT).done:
+        pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -121,7 +121,7 @@ def test_a_second_ctrl_c_does_not_wait_and_what_was_kept_stays(store: Path, name
     process.stderr.readline()
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
-    assert (process.returncode, out, error) == (130, "", "")
+    assert (process.returncode, out, error) == (-signal.SIGINT, "", "")  # 130 in a shell
     assert mempp.verify(store).ok
     encoder = WordEncoder()
     other = WordEncoder(name="other")
@@ -135,6 +135,37 @@ def test_a_second_ctrl_c_does_not_wait_and_what_was_kept_stays(store: Path, name
                 memory.reembed(other)
     made = other if name == "reembed" else encoder
     assert made.encoded == [f"note {number}" for number in range(64, 150)]
+
+
+def test_a_second_ctrl_c_ends_it_though_the_main_thread_does_not_hear_of_it(tmp_path: Path) -> None:
+    """As when a signal comes between the main thread's last look and its wait: no handler in Python runs then."""
+    script = """
+import signal, threading
+from mempp.cli.interrupts import answered
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # the signal goes to this thread
+def tell():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    print("told", flush=True)
+with answered(tell):
+    try:
+        print("waits", flush=True)
+        threading.Event().wait()
+    finally:
+        threading.Event().wait()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(30, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    assert process.stdout is not None
+    for said in ("waits", "told"):
+        assert process.stdout.readline() == f"{said}\n"
+        process.send_signal(signal.SIGINT)
+    assert process.wait() == -signal.SIGINT
+    process.stdout.close()
 
 
 def test_any_command_says_that_it_was_interrupted(

@@ -1,17 +1,25 @@
 """Ctrl-C inside Mem++: whatever is cut short, the same Memory goes on, and nothing acknowledged is lost."""
 
+import os
 import random
 import signal
+import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from harness import independent
 from harness.interrupting import Interrupter, count_lines
 from harness.stream import HeadEncoder
+from numpy.typing import NDArray
 
 import mempp
+from mempp.operators.batch import Account, _Crew
 
 # An interrupt may come between the opening of a file and the `with` that would close it.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -143,3 +151,74 @@ def test_another_process_can_write_after_an_interrupt(tmp_path: Path) -> None:
     assert memory.records() == other.records()
     other.close()
     memory.close()
+
+
+class HeardError(Exception):
+    """Raised by the handler of the signal, in place of KeyboardInterrupt."""
+
+
+@contextmanager
+def only_others_get_the_signal(handler: Callable[..., None]) -> Iterator[None]:
+    """The main thread is not woken by SIGINT, as when it comes between its last look and its wait."""
+    before = signal.signal(signal.SIGINT, handler)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt_from_here(waiting: str) -> None:
+    """Send SIGINT, which this thread gets, as soon as the main thread is within this function."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        if any(one.f_code.co_name == waiting for one, _ in traceback.walk_stack(frame)):
+            break
+        time.sleep(0.01)
+    time.sleep(0.05)  # it is likely to wait by now; if not, it hears all the sooner
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_that_wakes_no_thread_is_heard_while_the_encoder_is_busy(tmp_path: Path) -> None:
+    heard = threading.Event()
+    in_time: list[bool] = []
+
+    class Busy(HeadEncoder):
+        def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            interrupt_from_here("_collect")
+            in_time.append(heard.wait(20))
+            return super().encode_documents(texts)
+
+    def handler(*_: object) -> None:
+        heard.set()
+        raise HeardError
+
+    with mempp.open(tmp_path / "s", encoder=Busy()) as memory:
+        memory.add_many(["a", "b"], embed=False)
+        with only_others_get_the_signal(handler), pytest.raises(HeardError):
+            memory.embed()
+    assert in_time == [True]
+
+
+def test_an_interrupt_that_wakes_no_thread_is_heard_while_a_model_is_asked() -> None:
+    heard = threading.Event()
+    in_time: list[bool] = []
+
+    def handler(*_: object) -> None:
+        heard.set()
+        raise HeardError
+
+    def work(job: str) -> tuple[str, Account]:
+        interrupt_from_here("take")
+        in_time.append(heard.wait(20))
+        return job, Account()
+
+    crew = _Crew[str](work, 1)  # type: ignore[arg-type]
+    crew.put(0, "a job")  # type: ignore[arg-type]
+    with only_others_get_the_signal(handler), pytest.raises(HeardError):
+        crew.take()
+    crew.stop(20, 1)
+    assert in_time == [True]

@@ -1,6 +1,5 @@
 """Ctrl-C that waits for the end of a step, or that is answered before the work has come to an end."""
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -58,7 +57,9 @@ def answered(tell: Callable[[], None]) -> Iterator[None]:
     """Answer the first Ctrl-C at once; a second one ends the process without waiting for anything.
 
     An encoder's call cannot be broken off, and an orderly end waits for the one under way: seconds, on a busy machine.
-    Only for work that may be killed at any moment, since that is what the second Ctrl-C does.
+    Only for work that may be killed at any moment, since that is what the second Ctrl-C does: by the system's own
+    handling of the signal, which a shell reports as 130. A handler in Python would wait for a main thread that happens
+    to begin a wait (CPython then runs it only when the wait is over) or that is deep in a library.
 
     Args:
         tell: says what was kept and how to go on; called by the handler of the signal.
@@ -66,13 +67,9 @@ def answered(tell: Callable[[], None]) -> Iterator[None]:
     Raises:
         typer.Exit: it was interrupted, and told so.
     """
-    told = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if told:
-            os._exit(INTERRUPTED)
-        told = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         tell()
         raise KeyboardInterrupt
 

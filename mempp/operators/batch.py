@@ -41,6 +41,8 @@ _AHEAD = 8
 """Jobs begun before an unfinished one, in concurrencies: one slow reply then does not hold up all others."""
 _GRACE = 10.0
 """Seconds that a batch which ends with an error waits for the replies that are under way, and paid for."""
+_SECONDS_OF_A_WAIT = 0.5
+"""How long one wait lasts at most: CPython loses a Ctrl-C that comes just as a wait begins, until it is over."""
 
 
 @contextmanager
@@ -330,7 +332,9 @@ class _Crew(Generic[Value]):
 
     def take(self) -> tuple[int, Done[Value] | BaseException, Account]:
         """The next job that is finished; waits for it."""
-        return self._finished.get()
+        while True:
+            with suppress(queue.Empty):
+                return self._finished.get(timeout=_SECONDS_OF_A_WAIT)
 
     def stop(self, seconds: float | None, unfinished: int) -> list[tuple[int, Done[Value] | BaseException, Account]]:
         """Begin nothing further; wait so long (None: to the end) for what is under way, and give what was finished."""
