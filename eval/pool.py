@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
+from mempp.waiting import taken
+
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
@@ -43,7 +45,7 @@ class Pool(Generic[Job, Done]):
         """
         while self._waiting:
             try:
-                done = self._finished.get(block=self._waiting > leave)
+                done = taken(self._finished, None if self._waiting > leave else 0)
             except queue.Empty:
                 return
             self._waiting -= 1

@@ -8,7 +8,7 @@ be lost when a process dies; a call is what an interruption waits for.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from types import TracebackType
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mempp.projection import HEAD
 from mempp.storage import VectorBatch
+from mempp.waiting import until_done
 
 ROUND_CHARS = 256_000
 """Characters that an encoder reads in a round: seconds of work, some 500 windows or 2,000 chat messages."""
@@ -30,8 +31,6 @@ CALL_TEXTS = 512
 """Texts of a call at most."""
 _READ_CHARS = 1000
 """What an encoder reads of a text, for the measures above: the head is all that MiniLM reads."""
-_SECONDS_OF_A_WAIT = 0.5
-"""How long the owner waits at most before it looks up."""
 
 
 class View(NamedTuple):
@@ -228,7 +227,7 @@ class EncodingAhead:
         """Wait for the round that is being encoded, keep its vectors, and start the next one."""
         running = self._running
         assert running is not None
-        _await(running.future)
+        until_done(running.future)
         encoded = running.future.result()
         kept = 0 if encoded.batch is None else self._keep(encoded.batch, running.coder)
         self._running = None
@@ -250,7 +249,7 @@ class EncodingAhead:
             return
         self._executor.shutdown(wait=False, cancel_futures=True)
         if self._running is not None:
-            _await(self._running.future)
+            until_done(self._running.future)
         self._executor.shutdown()
 
     def __enter__(self) -> Self:
@@ -260,12 +259,6 @@ class EncodingAhead:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _await(future: "Future[Encoded]") -> None:
-    """Wait until it is done, looking up now and then: CPython loses a Ctrl-C that comes just as a wait begins."""
-    while not wait([future], timeout=_SECONDS_OF_A_WAIT).done:
-        pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

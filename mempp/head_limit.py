@@ -12,6 +12,8 @@ import threading
 from contextvars import copy_context
 from typing import Any
 
+from mempp.waiting import taken
+
 
 def with_head_limit(client: Any, timeout: float) -> Any:
     """Returns an HTTP client whose `send` waits at most so many seconds for the head of an answer, in whole.
@@ -43,7 +45,7 @@ def with_head_limit(client: Any, timeout: float) -> Any:
 
         threading.Thread(target=copy_context().run, args=(wait,), daemon=True).start()
         try:
-            outcome = came.get(timeout=timeout)
+            outcome = taken(came, timeout)
         except BaseException as error:  # an interrupt too
             with guard:
                 given_up.set()

@@ -1,5 +1,7 @@
 """`mempp embed` and `reembed` from the outside: what Ctrl-C leaves and says, and errors in the words of options."""
 
+import io
+import os
 import signal
 import subprocess
 import sys
@@ -8,11 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from conftest import ROOT
 from support import WordEncoder
 
 import mempp
 from mempp.cli import main
+from mempp.cli.interrupts import answered
+from mempp.cli.output import say
 
 Capture = pytest.CaptureFixture[str]
 
@@ -140,16 +145,16 @@ def test_a_second_ctrl_c_does_not_wait_and_what_was_kept_stays(store: Path, name
 def test_a_second_ctrl_c_ends_it_though_the_main_thread_does_not_hear_of_it(tmp_path: Path) -> None:
     """As when a signal comes between the main thread's last look and its wait: no handler in Python runs then."""
     script = """
-import signal, threading
+import os, signal, threading
 from mempp.cli.interrupts import answered
 
 threading.Thread(target=threading.Event().wait, daemon=True).start()  # the signal goes to this thread
 def tell():
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    print("told", flush=True)
+    os.write(1, b"told\\n")
 with answered(tell):
     try:
-        print("waits", flush=True)
+        os.write(1, b"waits\\n")
         threading.Event().wait()
     finally:
         threading.Event().wait()
@@ -166,6 +171,30 @@ with answered(tell):
         process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
     process.stdout.close()
+
+
+def test_ctrl_c_in_the_midst_of_a_line_is_answered_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with open(tmp_path / "stderr", "wb", buffering=0) as raw:
+
+        class Terminal(io.RawIOBase):
+            interrupts = True
+
+            def writable(self) -> bool:
+                return True
+
+            def fileno(self) -> int:
+                return raw.fileno()
+
+            def write(self, line: object) -> int | None:
+                if self.interrupts:
+                    self.interrupts = False
+                    os.kill(os.getpid(), signal.SIGINT)
+                return raw.write(line)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(Terminal()), line_buffering=True))
+        with pytest.raises(typer.Exit), answered(lambda: say("what stays \ud800")):
+            say("some progress")
+    assert (tmp_path / "stderr").read_text() == "mempp: what stays \\ud800\n"
 
 
 def test_any_command_says_that_it_was_interrupted(

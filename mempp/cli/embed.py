@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -203,7 +203,8 @@ def _counting(verb: str, whole: float | None, more: str, *, quiet: bool) -> Iter
             progress.show(done, done / whole if whole else None)
 
         def tell() -> None:
-            progress.__exit__(None, None, None)  # the bar goes now, not when the encoder's call has ended
+            with suppress(RuntimeError):  # it was about to be drawn
+                progress.__exit__(None, None, None)  # the bar goes now, not when the encoder's call has ended
             what = {"merging": "vectors taken in"}.get(verb, "documents embedded")
             stays = f"{kept:,} {what} before stay" if kept else f"no further {what}"
             rest = f" ({more})" if more and kept else ""

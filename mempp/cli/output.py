@@ -49,10 +49,14 @@ class ReaderGoneError(Exception):
 
 def say(message: str) -> None:
     """One line on stderr, headed by the program's name."""
+    line = f"mempp: {one_line(message)}\n"
     # A message that nobody can read must not end the work it is about (`mempp add … 2>&1 | head -1`).
     with suppress(OSError):
-        sys.stderr.write(f"mempp: {one_line(message)}\n")
-        sys.stderr.flush()
+        try:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        except RuntimeError:  # the handler of a signal says it, in the midst of another line
+            os.write(sys.stderr.fileno(), line.encode(errors="backslashreplace"))
 
 
 def emit(text: str) -> None:

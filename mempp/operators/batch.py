@@ -29,6 +29,7 @@ from mempp.llm import (
     never_suffices,
 )
 from mempp.operators.models import ask_model
+from mempp.waiting import taken
 
 Value = TypeVar("Value")
 
@@ -41,8 +42,6 @@ _AHEAD = 8
 """Jobs begun before an unfinished one, in concurrencies: one slow reply then does not hold up all others."""
 _GRACE = 10.0
 """Seconds that a batch which ends with an error waits for the replies that are under way, and paid for."""
-_SECONDS_OF_A_WAIT = 0.5
-"""How long one wait lasts at most: CPython loses a Ctrl-C that comes just as a wait begins, until it is over."""
 
 
 @contextmanager
@@ -332,22 +331,20 @@ class _Crew(Generic[Value]):
 
     def take(self) -> tuple[int, Done[Value] | BaseException, Account]:
         """The next job that is finished; waits for it."""
-        while True:
-            with suppress(queue.Empty):
-                return self._finished.get(timeout=_SECONDS_OF_A_WAIT)
+        return taken(self._finished)
 
     def stop(self, seconds: float | None, unfinished: int) -> list[tuple[int, Done[Value] | BaseException, Account]]:
         """Begin nothing further; wait so long (None: to the end) for what is under way, and give what was finished."""
         self._stopped.set()
         for _ in range(self._threads):
             self._jobs.put(None)
-        taken: list[tuple[int, Done[Value] | BaseException, Account]] = []
+        ended: list[tuple[int, Done[Value] | BaseException, Account]] = []
         until = None if seconds is None else time.monotonic() + seconds
         with suppress(queue.Empty):
-            while len(taken) < unfinished:
+            while len(ended) < unfinished:
                 left = None if until is None else max(0.0, until - time.monotonic())
-                taken.append(self._finished.get(timeout=left))
-        return taken
+                ended.append(taken(self._finished, left))
+        return ended
 
     def _serve(self) -> None:
         while (given := self._jobs.get()) is not None:
