@@ -17,9 +17,9 @@ _SECONDS = 0.5
 
 
 def until_done(future: "Future[Any]") -> None:
-    """Wait for the end of what was submitted, whatever comes of it."""
-    while not wait([future], timeout=_SECONDS).done:
-        pass
+    """Wait for the end of what was submitted, whatever comes of it; one that was cancelled has ended."""
+    while not future.done():  # `wait` itself passes over one that was cancelled before a thread took it
+        wait([future], timeout=_SECONDS)
 
 
 def taken(source: "queue.SimpleQueue[Item]", seconds: float | None = None) -> Item:

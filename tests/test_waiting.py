@@ -1,12 +1,13 @@
-"""`mempp.waiting`: what is there is taken, and what never comes is given up in time."""
+"""`mempp.waiting`: what is there is taken; what never comes, or was cancelled, is given up."""
 
 import queue
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from mempp.waiting import taken
+from mempp.waiting import taken, until_done
 
 
 def test_what_is_there_is_taken_at_once() -> None:
@@ -29,3 +30,32 @@ def test_it_gives_up_in_time(seconds: float) -> None:
     with pytest.raises(queue.Empty):
         taken(queue.SimpleQueue[int](), seconds)
     assert time.monotonic() - start >= seconds
+
+
+def test_it_waits_until_the_end_whatever_comes_of_it() -> None:
+    def fail() -> None:
+        time.sleep(0.7)
+        raise ValueError
+
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(fail)
+        until_done(future)
+        assert isinstance(future.exception(timeout=0), ValueError)
+
+
+@pytest.mark.parametrize("waits_already", [False, True])
+def test_what_was_cancelled_is_not_waited_for(waits_already: bool) -> None:
+    go = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(go.wait)
+        future: Future[None] = executor.submit(time.sleep, 0)
+        waits = threading.Thread(target=until_done, args=(future,), daemon=True)
+        if waits_already:
+            waits.start()
+            time.sleep(0.1)
+        executor.shutdown(wait=False, cancel_futures=True)
+        if not waits_already:
+            waits.start()
+        waits.join(20)
+        assert not waits.is_alive()
+        go.set()
