@@ -57,5 +57,5 @@ def test_what_was_cancelled_is_not_waited_for(waits_already: bool) -> None:
         if not waits_already:
             waits.start()
         waits.join(20)
-        assert not waits.is_alive()
         go.set()
+        assert not waits.is_alive()
