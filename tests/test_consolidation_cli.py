@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,38 @@ def test_an_error_that_ends_a_run_tells_what_was_done_before_it(capsys, server, 
     assert (code, report["run_id"], report["finished"]) == (1, run_id, False)
     assert report["counts"]["waiting"] > 0
     assert run(capsys, "consolidate", store, "--undo", run_id)[0] == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "json"])
+def test_ctrl_c_tells_what_was_done_before_it(capsys, server, store, more):
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0", "--concurrency", "1")
+    released = threading.Event()
+
+    def interrupting(asked):
+        if "c3" not in asked.prompt:
+            return labeller(asked)
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait(30)
+        return labeller(asked)
+
+    server.script = interrupting
+    code, out, err = run(capsys, "consolidate", store, *options, *more)
+    released.set()
+    assert code == 130
+    if more:
+        report = json.loads(out)
+        assert not report["finished"]
+        told = (report["run_id"], report["asked"], len(report["superseded"]))
+    else:
+        found = [
+            re.search(rf"^{name} +(\w+)", out, re.MULTILINE) for name in ("run", "calls of the model", "superseded")
+        ]
+        told = (found[0][1], int(found[1][1]), int(found[2][1]))
+    assert told[1] == len(server.asked) - 1, "that under way is not counted"
+    with mempp.open(store) as memory:
+        assert told[2] == memory.stats().superseded > 0
+    assert f"to take all of it back: mempp consolidate {store} --undo {told[0]}\n" in err
+    assert "calls that were under way are not counted" in err
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

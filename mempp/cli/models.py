@@ -165,7 +165,8 @@ def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[st
 
 @contextmanager
 def telling(tell: Callable[[Any], None], *, dry_run: bool) -> Iterator[None]:
-    """Where an error ends a run that has done or spent something, tell its report first, as of a run that ended.
+    """Where an error or Ctrl-C ends a run that has done or spent something, tell its report first, as of a run that
+    ended.
 
     At Ctrl-C say that what was done stays; a dry run has done nothing.
     """
@@ -173,15 +174,16 @@ def telling(tell: Callable[[Any], None], *, dry_run: bool) -> Iterator[None]:
 
     try:
         yield
-    except KeyboardInterrupt:
-        if not dry_run:
-            say("what was done stays, and the same command goes on from there")
-        raise
-    except MemppError as error:
-        report = error.report
+    except (MemppError, KeyboardInterrupt) as error:
+        report = getattr(error, "report", None)
         if report is not None and (report.usage != Usage() or report.cached or report.cost):
             with suppress(typer.Exit):
                 tell(report)
+        if isinstance(error, KeyboardInterrupt) and not dry_run:
+            say(
+                "what was done stays, and the same command goes on from there; calls that were under way are not "
+                "counted, and may be billed"
+            )
         raise
 
 

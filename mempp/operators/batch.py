@@ -46,11 +46,11 @@ _GRACE = 10.0
 
 @contextmanager
 def carrying(report: Callable[[], object]) -> Iterator[None]:
-    """Let an error that ends a run tell what was done and spent before it."""
+    """Let an error or an interrupt that ends a run tell, as `report`, what was done and spent before it."""
     try:
         yield
-    except MemppError as error:
-        error.report = report()
+    except (MemppError, KeyboardInterrupt) as error:
+        vars(error)["report"] = report()
         raise
 
 
