@@ -157,6 +157,18 @@ def test_no_request_can_succeed(server: ModelServer, provider: str, fault: Answe
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_server_of_ones_own_that_wants_a_key_is_told_of(
+    server: ModelServer, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.script = lambda asked: status(401, "who are you?")
+    with pytest.raises(ModelError, match=f"; check {provider.upper()}_API_KEY$"):
+        made(server, provider, max_retries=0).ask(request())
+    monkeypatch.delenv(f"{provider.upper()}_API_KEY")
+    with pytest.raises(ModelError, match=f"who are you.*; no key was sent; set {provider.upper()}_API_KEY$"):
+        made(server, provider, max_retries=0).ask(request())
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_server_that_is_not_there_ends_a_run_only_before_its_first_reply(provider: str) -> None:
     with ModelServer() as server:
         asking = made(server, provider, max_retries=0)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mempp import remote
 from mempp.errors import ModelError, ModelRequestError
@@ -39,15 +39,23 @@ def without_keys(message: str, names: Iterable[str]) -> str:
     return remote.without_keys(message, map(os.environ.get, names), _LONGEST_MESSAGE)
 
 
-def status_failure(model: str, server: str, status: int, message: str, *, key_variable: str) -> ModelError:
+def status_failure(model: str, server: str, status: int, message: str, *, keys: Sequence[str]) -> ModelError:
     """Returns the error for an answer of status 4xx or 5xx, after the SDK's retries.
 
     A plain `ModelError` where no other request can succeed either: the key, the model or the address is refused, or
     the account is empty. `ModelRequestError` for the rest.
+
+    Args:
+        model: the model's name.
+        server: the server's name.
+        status: the code.
+        message: what the server says.
+        keys: the environment variables that may hold a key, that which people set first.
     """
     told = f"{server} answered {status}: {message}"
     if status == 401:
-        return ModelError(f"{model}: {told}; check {key_variable}")
+        hint = "check" if any(map(os.environ.get, keys)) else "no key was sent; set"
+        return ModelError(f"{model}: {told}; {hint} {keys[0]}")
     if status == 403:
         return ModelError(f"{model}: {told}; the key may not use this model")
     if status == 404:

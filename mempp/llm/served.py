@@ -204,7 +204,7 @@ class Served(ABC, Generic[Form]):
                 weaker = self._weaker(form, request, getattr(error, "param", None), message)
             if weaker is not None:
                 return None, weaker
-            failure = status_failure(self.name, self._server, error.status_code, message, key_variable=self.keys[0])
+            failure = status_failure(self.name, self._server, error.status_code, message, keys=self.keys)
             if attempts.open and isinstance(failure, ModelRequestError):
                 failure = UnansweredError(str(failure), attempts.open)
         except MemoryError:
