@@ -105,7 +105,18 @@ def test_ask_and_evidence_with_the_graph(server):
     assert [one["row_id"] for one in as_json["triples"]] == [one["row_id"] for one in answer["triples"]]
     shown = run(server, "ask", "What of E1 and E2?", "--graph", "--show-evidence")
     assert "<triple-" in shown.stdout
-    assert "--model and --base-url are for --graph" in run(server, "evidence", "E1?", code=2).stderr
+    assert "--max-cost and --price are for --graph" in run(server, "evidence", "E1?", code=2).stderr
+
+
+def test_the_call_that_evidence_makes_for_the_graph_has_the_limits_of_ask(server):
+    run(server, "graph")
+    server.asked.clear()
+    question = ("evidence", "Who likes E1?", "--graph", "--price", "1000,1000", "--retries", "2")
+    limited = run(server, *question, "--max-cost", "0.5", code=1)
+    assert "the cost limit of $0.5 can never suffice" in limited.stderr
+    assert "in 3 attempts" in limited.stderr
+    assert not server.asked
+    assert "E1 | likes" in run(server, *question, "--max-cost", "500").stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)

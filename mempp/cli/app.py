@@ -262,6 +262,10 @@ def evidence_command(
     ] = False,
     model: models.Model = None,
     base_url: models.BaseUrl = None,
+    max_cost: models.MaxCost = None,
+    price: models.Prices = None,
+    timeout: models.Timeout = 120.0,
+    retries: models.Retries = 5,
     at: options.At = None,
     as_json: options.Json = False,
 ) -> None:
@@ -283,14 +287,16 @@ def evidence_command(
     )
     question, settings = options.typed(question), options.settings_of(preset)
     chosen_style = options.evidence_style(style)
-    if not graph and (model is not None or base_url is not None):
-        raise InputError("--model and --base-url are for --graph; without it no model is asked")
+    if not graph and models.any_given(model, base_url, price, None, max_cost):
+        raise InputError("--model, --base-url, --max-cost and --price are for --graph; without it no model is asked")
     packing: dict[str, Any] = {"max_chars": max_chars, "style": chosen_style, "k": k, "settings": settings, **bounds}
     triples: dict[str, Any] = {}
     with options.open_to_read(store, encoder, at=at) as memory:
         extraction.tell_nothing_drawn(memory, graph=graph, k=k, settings=settings)
         if graph:
-            asked = models.reading_model(store, model, base_url)
+            asked = models.reading_model(
+                store, model, base_url, timeout=timeout, retries=retries, max_cost=max_cost, prices=price
+            )
             found = memory.graph_evidence(question, model=asked, **packing)
             triples = {"triples": [triple_as_json(triple) for triple in found.triples]}
             evidence: Evidence = found

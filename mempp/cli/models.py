@@ -133,10 +133,10 @@ def reading_model(
     model: str | None,
     base_url: str | None,
     *,
-    timeout: float = 120.0,
-    retries: int = 5,
-    max_cost: float | None = None,
-    prices: list[str] | None = None,
+    timeout: float,
+    retries: int,
+    max_cost: float | None,
+    prices: list[str] | None,
 ) -> "CachedModel":
     """The model of a question to a store that is open for reading only; replies are kept beside it where they can be.
 
