@@ -70,7 +70,8 @@ def added(
         "package": system.package,
         "version": _version(system.package),
     }
-    if system.in_process and store.is_dir():  # a server may have made another table in the meantime
+    # A server may have made another table in the meantime.
+    if system.in_process and store.is_dir() and any(store.iterdir()):
         figures = _read(file, made_of)
         if figures is not None:
             return figures

@@ -203,13 +203,16 @@ def test_a_store_is_kept_only_where_it_is_whole_and_of_the_same_rows_and_package
         added()
     assert len(calls) == 7
     assert added(add=lambda: add(None)) is not None  # whole: nothing is added
+    (tmp_path / "mempp" / "rows").unlink()
+    added()  # what was emptied by hand is no store
+    assert len(calls) == 8
     shutil.rmtree(tmp_path / "mempp")
     assert added(add=lambda: add(None)) is None
     assert not (tmp_path / "mempp.json").exists()
     server = dataclasses.replace(system, in_process=False)
     for _ in range(2):  # what a server holds by now, nobody here knows
         added(system=server)
-    assert len(calls) == 10
+    assert len(calls) == 11
 
 
 def test_a_folder_of_stores_has_one_run_and_says_what_is_wrong(tmp_path):
