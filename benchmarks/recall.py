@@ -134,6 +134,7 @@ class Drawn:
         self.minilm = mempp.MiniLM()
         self._clusters = Clusters()
         self._blocks = vectors(rows)
+        self._drawn: dict[str, NDArray[np.float32]] = {}
         self._left = np.empty((0, DIMENSIONS), np.float32)
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -147,7 +148,11 @@ class Drawn:
         """A vector about a cluster; for every other question MiniLM's own. MiniLM takes its time in either case."""
         own = self.minilm.encode_question(text)
         number = zlib.crc32(text.encode())
-        return own if number % 2 else self._clusters.draw(1, np.random.default_rng(number))[0]
+        if number % 2:
+            return own
+        if text not in self._drawn:  # drawing takes time that a question does not
+            self._drawn[text] = self._clusters.draw(1, np.random.default_rng(number))[0]
+        return self._drawn[text]
 
 
 def opened(path: Path, rows: int, encoder: Drawn, *, exact_up_to: int | None, of_a_thread: int = 5) -> mempp.Memory:

@@ -77,7 +77,7 @@ def answer(
             projection.record(one.row_id, view),
             one.score,
             one.matched,
-            replace(explanation, as_of_read=as_of_read),
+            explanation if as_of_read is None else replace(explanation, as_of_read=as_of_read),
         )
         for one, explanation in read(question, view.scope, indexes, embed, settings)
     ]

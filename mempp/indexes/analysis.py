@@ -97,6 +97,8 @@ def question_terms(question: str) -> list[str]:
     Any string is a question; there is no syntax. Empty when it holds no content word.
     """
     text = _normalised(question)
+    if text.isascii():
+        return list(dict.fromkeys(_analyzers()[0].analyze(text)))
     found = _analyzers()[1].analyze(_RUN.sub(" ", text))
     for run in _RUN.findall(text):
         found.extend(_pairs(run) if len(run) > 1 else run)

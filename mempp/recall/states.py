@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempp.dates import from_microseconds
-from mempp.records import State
+from mempp.records import ACTIVE, State
 
 ChangeKind = Literal["supersede", "archive", "retract", "reinstate"]
 
@@ -175,7 +175,7 @@ def state_of(states: States, occurred_at: NDArray[np.int64], row: int, as_of: in
         if change.kind == "archive":
             return State(status="archived", by=by, since=moment, into=change.related)
         return State(status="retracted", by=by, since=moment, reason=change.reason)
-    return State() if by is None else State(status="superseded", by=by, since=moment)
+    return ACTIVE if by is None else State(status="superseded", by=by, since=moment)
 
 
 def naming_only(state: State, permitted: Callable[[int], bool]) -> State:
