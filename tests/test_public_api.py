@@ -37,7 +37,7 @@ ALLOWED = {
     "reranking": {"errors", "encoders", "recall"},
     "llm": {"errors", "remote"},
     # Both beside the package itself:
-    "operators": {"errors", "records", "dates", "settings", "recall", "llm", "evidence", "progress"},
+    "operators": {"errors", "records", "dates", "settings", "recall", "llm", "evidence", "progress", "waiting"},
     "cli": {"errors", "records", "dates", "settings", "llm"},
 }
 PUBLIC_ONLY = ("cli", "operators")
