@@ -7,16 +7,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from support import WordEncoder
 
 import mempp
 from mempp.adding import Adding
 from mempp.cli import main
 from mempp.cli.document import START, reference
-from mempp.cli.interrupts import Interrupts
 from mempp.cli.output import visible
 from mempp.cli.progress import described, duration
 
@@ -308,7 +309,10 @@ def test_an_interrupted_add_keeps_and_counts_what_was_acknowledged(tmp_path: Pat
     out, error = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out == b""
-    assert error == b"mempp: interrupted; 2 documents added before stay\n"
+    assert error == (
+        b"mempp: ending with the batch at hand; Ctrl-C again does not wait\n"
+        b"mempp: interrupted; 2 documents added before stay\n"
+    )
     assert texts(tmp_path / "s") == ["a", "b"]
 
 
@@ -327,24 +331,80 @@ def test_a_batch_is_finished_before_an_interruption_takes_effect(
     handler = signal.getsignal(signal.SIGINT)
     assert main([*arguments, "--json"]) == 130
     captured = capsys.readouterr()
-    assert captured.err == "mempp: interrupted; 4 documents added before stay\n"
+    assert captured.err.splitlines()[1:] == ["mempp: interrupted; 4 documents added before stay"]
     assert json.loads(captured.out)["row_ids"] == [0, 1, 2, 3]
     assert len(texts(tmp_path / "s")) == 4
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_a_second_interruption_does_not_wait() -> None:
-    reached = []
+# An encoder whose second call hangs until the file `go` is there, or until it is killed.
+HANGS = """
+import sys, time
+from pathlib import Path
+import mempp
+from mempp import encoding
+from mempp.cli import main
+from support import WordEncoder
 
-    def twice() -> None:
-        with Interrupts().watched() as interrupts, interrupts.step():
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGINT)
-                reached.append("on")
+class Hanging(WordEncoder):
+    calls = 0
 
-    with pytest.raises(KeyboardInterrupt):
-        twice()
-    assert reached == ["on"]
+    def encode_documents(self, texts):
+        Hanging.calls += 1
+        if Hanging.calls == 2:
+            Path("hangs").touch()
+            while not Path("go").exists():
+                time.sleep(0.01)
+        return super().encode_documents(texts)
+
+encoding.ROUND_TEXTS = 1
+open_really = mempp.open
+mempp.open = lambda path, **options: open_really(path, **{**options, "encoder": Hanging()})
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2, 4])
+def test_ctrl_c_during_add_is_answered_while_the_encoder_is_busy_and_a_second_does_not_wait(
+    tmp_path: Path, signals: int
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines(*({"text": f"note {number}"} for number in range(60))))
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGS, "add", "s", "a.jsonl", "--batch-size", "10"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment() | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+    )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    assert process.stderr is not None
+    wait_until(lambda: (tmp_path / "hangs").exists() and len(texts(tmp_path / "s")) >= 20)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == b"mempp: ending with the batch at hand; Ctrl-C again does not wait\n"
+    assert process.poll() is None
+    for _ in range(signals - 1):
+        process.send_signal(signal.SIGINT)
+    if signals == 1:
+        (tmp_path / "go").touch()
+    out, error = process.communicate(timeout=60)
+    assert out == b""
+    with mempp.open(tmp_path / "s", encoder=WordEncoder()) as memory:
+        without, stored = memory.stats().without_vector, len(memory)
+    if signals > 1:
+        assert (process.returncode, error) == (-signal.SIGINT, b"")
+    else:
+        assert process.returncode == 130
+        assert (
+            error
+            == (
+                f"mempp: interrupted; {stored} documents added before stay; {without} documents without vectors, which "
+                "`mempp embed s` makes\n"
+            ).encode()
+        )
+    assert without >= 10
+    assert mempp.verify(tmp_path / "s").ok
 
 
 def wait_until(condition: object, seconds: float = 30) -> None:

@@ -89,10 +89,11 @@ def run(store: str, files: FoundFiles, wishes: Wishes) -> int:
     code = DONE
     target = _Target(store, wishes)
     try:
-        with target:
+        # Watched to the end of closing, which waits for the encoder's call under way.
+        with Interrupts(_tell_interrupted).watched() as interrupts, target:
             if not _is_new(store):
                 target.open()  # what is wrong with it is told before anything is read
-            _add_files(target, files, wishes, tally)
+            _add_files(target, files, wishes, tally, interrupts)
     except _NotOpenedError as error:
         raise error.args[0] from None
     except KeyboardInterrupt:
@@ -103,7 +104,7 @@ def run(store: str, files: FoundFiles, wishes: Wishes) -> int:
         tally.stopped_by, code = f"{error}{hint}", WRONG_USAGE if isinstance(error, InputError) else AT_FAULT
     if tally.stopped_by is not None:
         code = code or AT_FAULT
-        say(f"{tally.stopped_by}; {_stays(tally.added)}{_without_vectors(store, target.waiting)}")
+        say(f"{tally.stopped_by}; {_stays(tally.added)}{_without_vectors(store, target.without_vector)}")
     elif not wishes.quiet:
         say(summary(store, tally, time.monotonic() - started))
     if wishes.as_json:
@@ -122,11 +123,8 @@ class _Target:
         self._adding: Adding | None = None
         self.done: Callable[[int], None] = lambda documents: None
         """Called with the number of documents that are stored and have their vectors."""
-
-    @property
-    def waiting(self) -> int:
-        """Documents that were stored and have no vector yet."""
-        return 0 if self._adding is None else self._adding.waiting
+        self.without_vector = 0
+        """Where adding was broken off before some had their vectors: how many of the store have none."""
 
     def open(self) -> "tuple[Memory, Adding]":
         """The opened store and what adds to it.
@@ -139,9 +137,17 @@ class _Target:
                 self._memory = self._stack.enter_context(mempp.open(self._store, encoder=self._wishes.encoder))
             except MemppError as error:
                 raise _NotOpenedError(error) from error
+            self._stack.push(self._count)
             adding = self._memory.adding(embed=self._wishes.embed, done=lambda documents: self.done(documents))
             self._adding = self._stack.enter_context(adding)
         return self._memory, self._adding
+
+    def _count(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and self._memory is not None and self._adding is not None and self._adding.waiting:
+            with suppress(MemppError):
+                self.without_vector = self._memory.stats().without_vector
 
     def finish(self) -> None:
         """Wait for the vectors of what was added."""
@@ -172,12 +178,12 @@ def _is_new(store: str) -> bool:
         return False
 
 
-def _add_files(target: _Target, files: FoundFiles, wishes: Wishes, tally: Tally) -> None:
+def _add_files(target: _Target, files: FoundFiles, wishes: Wishes, tally: Tally, interrupts: Interrupts) -> None:
     """Add batch by batch; the tally is right when this is interrupted, too."""
     work = _Work(files, wishes, tally)
     if files.files and files.files[0].path == STANDARD_INPUT and sys.stdin.isatty() and not wishes.quiet:
         say(f"reading {files.files[0].format.name} from the terminal; end with Ctrl-D")
-    with Interrupts().watched() as interrupts, meter("adding", quiet=wishes.quiet) as progress:
+    with meter("adding", quiet=wishes.quiet) as progress:
 
         def show(documents: int) -> None:
             fraction = work.fraction()
@@ -283,6 +289,10 @@ class _Work:
     def _note(self, message: str) -> None:
         if not self._wishes.quiet:
             say(f"note: {message}")
+
+
+def _tell_interrupted() -> None:
+    say("ending with the batch at hand; Ctrl-C again does not wait")
 
 
 def _tell_files(files: FoundFiles) -> None:

@@ -12,12 +12,18 @@ from mempp.cli.run import INTERRUPTED
 
 
 class Interrupts:
-    """Inside `step()` a first Ctrl-C waits for the end of the step, a second one does not; elsewhere it acts at once.
+    """Answers the first Ctrl-C at once; inside `step()` it waits for the end of the step, elsewhere it acts.
 
-    So a batch is finished and counted, or not begun.
+    So a batch is finished and counted, or not begun. A second one ends the process, as in `answered`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None]) -> None:
+        """Watches for nothing yet.
+
+        Args:
+            tell: says that it was heard; called by the handler of the signal.
+        """
+        self._tell = tell
         self._in_step = False
         self._asked = False
 
@@ -46,10 +52,11 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._in_step and not self._asked:
-            self._asked = True
-        else:
+        _next_ends_the_process()
+        self._tell()
+        if not self._in_step:
             raise KeyboardInterrupt
+        self._asked = True
 
 
 @contextmanager
@@ -57,9 +64,7 @@ def answered(tell: Callable[[], None]) -> Iterator[None]:
     """Answer the first Ctrl-C at once; a second one ends the process without waiting for anything.
 
     An encoder's call cannot be broken off, and an orderly end waits for the one under way: seconds, on a busy machine.
-    Only for work that may be killed at any moment, since that is what the second Ctrl-C does: by the system's own
-    handling of the signal, which a shell reports as 130. A handler in Python would wait for a main thread that happens
-    to begin a wait (CPython then runs it only when the wait is over) or that is deep in a library.
+    Only for work that may be killed at any moment, since that is what the second Ctrl-C does.
 
     Args:
         tell: says what was kept and how to go on; called by the handler of the signal.
@@ -69,7 +74,7 @@ def answered(tell: Callable[[], None]) -> Iterator[None]:
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _next_ends_the_process()
         tell()
         raise KeyboardInterrupt
 
@@ -81,6 +86,15 @@ def answered(tell: Callable[[], None]) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _next_ends_the_process() -> None:
+    """Leave the next Ctrl-C to the system, which ends the process by the signal; a shell reports 130.
+
+    A handler in Python would wait for a main thread that happens to begin a wait (CPython then runs it only when the
+    wait is over) or that is deep in a library.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _may_handle() -> bool:
