@@ -187,6 +187,23 @@ def test_ctrl_c_tells_what_was_done_before_it(capsys, server, store, more):
     assert "calls that were under way are not counted" in err
 
 
+def test_ctrl_c_before_the_first_reply_tells_that_nothing_was_done(capsys, server, store):
+    released = threading.Event()
+
+    def interrupting(asked):
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait(30)
+        return labeller(asked)
+
+    server.script = interrupting
+    options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--concurrency", "1", "--json")
+    code, out, _ = run(capsys, "consolidate", store, *options)
+    released.set()
+    assert code == 130
+    report = json.loads(out)
+    assert (report["asked"], report["finished"], report["superseded"]) == (0, False, [])
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_an_interrupted_run_says_that_what_was_done_stays(capsys, server, store, monkeypatch, dry_run):
     def interrupted(self, **arguments):

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,7 +106,7 @@ def test_ask_and_evidence_with_the_graph(server):
     assert [one["row_id"] for one in as_json["triples"]] == [one["row_id"] for one in answer["triples"]]
     shown = run(server, "ask", "What of E1 and E2?", "--graph", "--show-evidence")
     assert "<triple-" in shown.stdout
-    assert "--max-cost and --price are for --graph" in run(server, "evidence", "E1?", code=2).stderr
+    assert "are for --graph" in run(server, "evidence", "E1?", code=2).stderr
 
 
 def test_the_call_that_evidence_makes_for_the_graph_has_the_limits_of_ask(server):
@@ -116,7 +117,20 @@ def test_the_call_that_evidence_makes_for_the_graph_has_the_limits_of_ask(server
     assert "the cost limit of $0.5 can never suffice" in limited.stderr
     assert "in 3 attempts" in limited.stderr
     assert not server.asked
-    assert "E1 | likes" in run(server, *question, "--max-cost", "500").stdout
+    found = run(server, *question, "--max-cost", "500")
+    assert "E1 | likes" in found.stdout
+    assert re.search(r"^mempp: openai:gpt-4o-mini: \d+ tokens read, \d+ written; cost \$\d", found.stderr, re.MULTILINE)
+    told = json.loads(run(server, *question, "--max-cost", "0", "--json").stdout)  # the reply was kept
+    assert told["cached"]
+    assert set(told) >= {"model", "usage", "cost_usd", "triples", "evidence"}
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("option", [("--timeout", 3), ("--retries", 2), ("--price", "1,1"), ("--max-cost", 1)])
+def test_options_of_the_call_need_graph(server, option):
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        assert main(["evidence", "store", "E1?", *map(str, option)]) == 2
+    assert "are for --graph" in stderr.getvalue()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

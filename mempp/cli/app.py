@@ -27,7 +27,7 @@ from mempp.cli.wording import in_words_of_the_command
 from mempp.errors import InputError, MemppError
 
 if TYPE_CHECKING:
-    from mempp import Evidence, Hit
+    from mempp import GraphEvidence, Hit
 
 
 class _Commands(TyperGroup):
@@ -264,8 +264,8 @@ def evidence_command(
     base_url: models.BaseUrl = None,
     max_cost: models.MaxCost = None,
     price: models.Prices = None,
-    timeout: models.Timeout = 120.0,
-    retries: models.Retries = 5,
+    timeout: models.Timeout = models.TIMEOUT,
+    retries: models.Retries = models.RETRIES,
     at: options.At = None,
     as_json: options.Json = False,
 ) -> None:
@@ -273,6 +273,9 @@ def evidence_command(
 
     On stdout stands the evidence and nothing else. Bounds and filters are those of `recall`. Documents are whole; only
     of a best one that is larger than the budget the passage that matches best is shown. Others so large are left out.
+    With --graph a model names what the question is about; --model, --base-url, --max-cost, --price, --timeout and
+    --retries are for that call alone. Its reply is kept in the folder `replies` of the store, as for `ask`. Where the
+    call fails or would cost too much, exit code 1; without --graph the same question costs nothing.
     """
     bounds = options.bounds(
         as_of=as_of,
@@ -287,10 +290,14 @@ def evidence_command(
     )
     question, settings = options.typed(question), options.settings_of(preset)
     chosen_style = options.evidence_style(style)
-    if not graph and models.any_given(model, base_url, price, None, max_cost):
-        raise InputError("--model, --base-url, --max-cost and --price are for --graph; without it no model is asked")
+    patience_given = (timeout, retries) != (models.TIMEOUT, models.RETRIES)
+    if not graph and (patience_given or models.any_given(model, base_url, price, None, max_cost)):
+        raise InputError(
+            "--model, --base-url, --max-cost, --price, --timeout and --retries are for --graph; without it no model is "
+            "asked"
+        )
     packing: dict[str, Any] = {"max_chars": max_chars, "style": chosen_style, "k": k, "settings": settings, **bounds}
-    triples: dict[str, Any] = {}
+    found: GraphEvidence | None = None
     with options.open_to_read(store, encoder, at=at) as memory:
         extraction.tell_nothing_drawn(memory, graph=graph, k=k, settings=settings)
         if graph:
@@ -298,17 +305,19 @@ def evidence_command(
                 store, model, base_url, timeout=timeout, retries=retries, max_cost=max_cost, prices=price
             )
             found = memory.graph_evidence(question, model=asked, **packing)
-            triples = {"triples": [triple_as_json(triple) for triple in found.triples]}
-            evidence: Evidence = found
-        else:
-            evidence = memory.evidence(question, **packing)
+        evidence = memory.evidence(question, **packing) if found is None else found
         if not str(evidence):
             options.tell_unknown(memory, bounds)
     if as_json:
         row_ids = {"row_ids": list(evidence.row_ids), "left_out": list(evidence.left_out), "cut": evidence.cut}
-        write_json({**options.asked(question, bounds), "evidence": str(evidence), **row_ids, **triples})
+        of_graph: dict[str, Any] = {}
+        if found is not None:
+            of_graph = {"triples": list(map(triple_as_json, found.triples)), **models.usage_as_json(found)}
+        write_json({**options.asked(question, bounds), "evidence": str(evidence), **row_ids, **of_graph})
         return
     options.tell_as_of(question, bounds)
+    if found is not None and found.asked:
+        models.tell_usage(found)
     if not str(evidence):
         say("nothing found")
         return

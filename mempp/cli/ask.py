@@ -37,8 +37,8 @@ def ask_command(
     ] = 4096,
     max_cost: models.MaxCost = None,
     price: models.Prices = None,
-    timeout: models.Timeout = 120.0,
-    retries: models.Retries = 5,
+    timeout: models.Timeout = models.TIMEOUT,
+    retries: models.Retries = models.RETRIES,
     at: options.At = None,
     graph: Annotated[
         bool,
@@ -139,9 +139,7 @@ def _tell(answer: "Answer", max_tokens: int) -> None:
     if answer.on_record and not answer.citations:
         say("the answer cites no record; check it against `mempp evidence`")
     if answer.evidence.hits or answer.triples:
-        kept = "; the reply was kept from before" if answer.cached else ""
-        usage = f"{answer.usage.input_tokens:,} tokens read, {answer.usage.output_tokens:,} written"
-        say(f"{answer.model}: {usage}; cost {models.dollars(answer.cost)}{kept}")
+        models.tell_usage(answer)
     if answer.cut:
         say(f"the answer is cut: the model wrote {max_tokens:,} tokens; see --max-tokens")
 
@@ -159,10 +157,7 @@ def _as_json(answer: "Answer", graph: bool, show_evidence: bool) -> dict[str, An
         "unchecked_citations": list(answer.unchecked_citations),
         "sources": [record_as_json(record) for record in answer.sources],
         "row_ids": list(answer.evidence.row_ids),
-        "model": answer.model,
-        "usage": {"input_tokens": answer.usage.input_tokens, "output_tokens": answer.usage.output_tokens},
-        "cost_usd": answer.cost,
-        "cached": answer.cached,
+        **models.usage_as_json(answer),
         "cut": answer.cut,
         **triples,
         **evidence,

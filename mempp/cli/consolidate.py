@@ -42,8 +42,8 @@ def consolidate_command(
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", help="Groups that are asked about at a time.")
     ] = 8,
-    timeout: models.Timeout = 120.0,
-    retries: models.Retries = 5,
+    timeout: models.Timeout = models.TIMEOUT,
+    retries: models.Retries = models.RETRIES,
     undo: Annotated[
         str | None,
         typer.Option("--undo", metavar="RUN_ID", help="Take this run back, instead of a new one.", show_default=False),

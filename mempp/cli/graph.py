@@ -19,8 +19,8 @@ def graph_command(
     max_cost: models.MaxCost = None,
     price: models.Prices = None,
     concurrency: extraction.Concurrency = 8,
-    timeout: models.Timeout = 120.0,
-    retries: models.Retries = 5,
+    timeout: models.Timeout = models.TIMEOUT,
+    retries: models.Retries = models.RETRIES,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

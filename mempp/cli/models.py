@@ -14,8 +14,11 @@ from mempp.cli.output import say
 from mempp.errors import MemppError
 
 if TYPE_CHECKING:
-    from mempp import ConsolidationReport, ExtractionReport
+    from mempp import Answer, ConsolidationReport, ExtractionReport, GraphEvidence
     from mempp.llm import Budget, CachedModel
+
+TIMEOUT, RETRIES = 120.0, 5
+"""What `--timeout` and `--retries` are where they are not given."""
 
 Model = Annotated[
     str | None,
@@ -163,10 +166,27 @@ def spent(report: "ConsolidationReport | ExtractionReport") -> Iterator[tuple[st
     yield "cost", dollars(report.cost)
 
 
+def tell_usage(asked: "Answer | GraphEvidence") -> None:
+    """Say what the call that a question took has read, written and cost."""
+    kept = "; the reply was kept from before" if asked.cached else ""
+    usage = f"{asked.usage.input_tokens:,} tokens read, {asked.usage.output_tokens:,} written"
+    say(f"{asked.model}: {usage}; cost {dollars(asked.cost)}{kept}")
+
+
+def usage_as_json(asked: "Answer | GraphEvidence") -> dict[str, Any]:
+    """The same for JSON output."""
+    return {
+        "model": asked.model,
+        "usage": {"input_tokens": asked.usage.input_tokens, "output_tokens": asked.usage.output_tokens},
+        "cost_usd": asked.cost,
+        "cached": asked.cached,
+    }
+
+
 @contextmanager
 def telling(tell: Callable[[Any], None], *, dry_run: bool) -> Iterator[None]:
-    """Where an error or Ctrl-C ends a run that has done or spent something, tell its report first, as of a run that
-    ended.
+    """Where Ctrl-C ends a run, or an error one that has done or spent something, tell its report first, as of a run
+    that ended.
 
     At Ctrl-C say that what was done stays; a dry run has done nothing.
     """
@@ -175,11 +195,11 @@ def telling(tell: Callable[[Any], None], *, dry_run: bool) -> Iterator[None]:
     try:
         yield
     except (MemppError, KeyboardInterrupt) as error:
-        report = getattr(error, "report", None)
-        if report is not None and (report.usage != Usage() or report.cached or report.cost):
+        report, interrupted = getattr(error, "report", None), isinstance(error, KeyboardInterrupt)
+        if report is not None and (interrupted or report.usage != Usage() or report.cached or report.cost):
             with suppress(typer.Exit):
                 tell(report)
-        if isinstance(error, KeyboardInterrupt) and not dry_run:
+        if interrupted and not dry_run:
             say(
                 "what was done stays, and the same command goes on from there; calls that were under way are not "
                 "counted, and may be billed"
