@@ -1,18 +1,19 @@
 """Crash safety by hand: many kills, many processes at one store for a minute, and damaged files.
 
-    python benchmarks/kills.py kills --count 1000
-    python benchmarks/kills.py processes --seconds 60
-    python benchmarks/kills.py processes --seconds 60 --kill-writers
-    python benchmarks/kills.py damage --count 500
+    python -m benchmarks kills kills --count 1000
+    python -m benchmarks kills processes --seconds 60
+    python -m benchmarks kills processes --seconds 60 --kill-writers
+    python -m benchmarks kills damage --count 500
 
 The same programs run for a shorter time in tests/test_kill.py, tests/test_processes.py and tests/test_damage.py. The
-first thing that is lost, half there, doubled or out of order ends the run with an AssertionError; the store is kept
-then, and its path told.
+first thing that is lost, half there, doubled or out of order ends the run with an AssertionError; the stores, whose
+path is told, are kept then, and else removed.
 """
 
 # ruff: noqa: E402
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -31,11 +32,13 @@ def main() -> None:
     """Run what the arguments name, and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("kills", "processes", "damage"))
-    parser.add_argument("--count", type=int, default=1000, help="kills, or flipped bits of each kind of file")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of processes together")
+    parser.add_argument("--count", type=int, default=1000, help="kills, or flipped bits of each kind of file (1000)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of processes together (60)")
     parser.add_argument("--kill-writers", action="store_true", help="kill writers at random and start new ones")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
+    if options.count < 1 or options.seconds <= 0:
+        parser.error("--count and --seconds must be above 0: nothing would be tried")
     folder = Path(tempfile.mkdtemp(prefix="mempp-kills-"))
     print(f"seed {options.seed}, stores in {folder}")
     began = time.monotonic()
@@ -48,7 +51,8 @@ def main() -> None:
             figures = work_together(
                 server, folder / "store", options.seconds, seed=options.seed, kill_writers=options.kill_writers
             )
-    print(f"\nnothing lost in {time.monotonic() - began:.0f} s")
+    shutil.rmtree(folder)
+    print(f"nothing lost in {time.monotonic() - began:.0f} s")
     for name, number in sorted(figures.items()):
         print(f"{number:10,}  {name}")
 
@@ -65,7 +69,8 @@ def damage(server: Nursery, folder: Path, flips: int, seed: int) -> Counter[str]
 
 def tell(done: int, figures: Counter[str]) -> None:
     """Say how far it is."""
-    print(f"\r{done:,} kills, {figures['rows acknowledged']:,} rows", end="", flush=True)
+    if done % 50 == 0:
+        print(f"{done:,} kills, {figures['rows acknowledged']:,} rows acknowledged", flush=True)
 
 
 if __name__ == "__main__":

@@ -266,6 +266,28 @@ def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["add", "s", "a.jsonl"], 0), (["recall", "nope", "a"], 1), (["recall", "s", "--k", "0"], 2)],
+)
+def test_exit_codes_stay_where_nobody_reads_the_messages(tmp_path: Path, arguments: list[str], code: int) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines({"text": "a"}))
+    gone, ours = os.pipe()
+    os.close(gone)
+    try:
+        # Python's own buffer of stderr, which an environment may have switched off, is what is tried.
+        done = subprocess.run(
+            [sys.executable, "-m", "mempp", *arguments],
+            cwd=tmp_path,
+            stderr=ours,
+            env={name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"},
+            check=False,
+        )
+    finally:
+        os.close(ours)
+    assert done.returncode == code
+
+
 def test_a_command_that_only_reads_does_not_speak_of_creating(tmp_path: Path) -> None:
     for arguments in (["show", "nope", "0"], ["stats", "nope"], ["export", "nope"]):
         done = command(*arguments, cwd=tmp_path)
@@ -914,3 +936,10 @@ def test_plain_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixtur
 )
 def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_warning_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines({"text": "a"}))
+    assert command("add", "s", "a.jsonl", cwd=tmp_path).returncode == 0
+    done = command("recall", "s", "a", cwd=tmp_path, MEMPP_WIGHT_FACTS="1")
+    assert done.stderr.count(b"MEMPP_WIGHT_FACTS") == 1

@@ -2,7 +2,9 @@
 
 import json
 import re
+import signal
 import threading
+import time
 import traceback
 from dataclasses import replace
 from typing import Any
@@ -403,6 +405,48 @@ def test_where_the_encoder_fails_at_a_merged_row_the_report_has_what_is_stored(s
     assert report.asked == len(server.asked)
     memory.undo(report.run_id)
     assert {memory.get(row).state.status for row in report.archived} == {"active"}
+
+
+def test_where_ctrl_c_comes_at_a_merged_row_the_report_has_what_is_stored_and_all_that_was_answered(
+    server, monkeypatch
+):
+    memory = memory_of()
+    rows = len(memory)
+    until = time.monotonic() + 30
+
+    def interrupted(self, texts):
+        answered = -1
+        while answered != sum(server.replies.values()) and time.monotonic() < until:  # until no call is under way
+            answered = sum(server.replies.values())
+            time.sleep(0.5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TopicEncoder, "encode_documents", interrupted)
+    with pytest.raises(KeyboardInterrupt) as ended:
+        memory.consolidate(model=model_of(server), concurrency=8)
+    report = vars(ended.value)["report"]
+    assert report.merged == (rows,)
+    assert {memory.get(row).state.into for row in report.archived} == {rows}
+    assert report.run_id is not None
+    assert report.asked == sum(server.replies.values()) > 8
+    memory.undo(report.run_id)
+    assert {memory.get(row).state.status for row in report.archived} == {"active"}
+
+
+def test_at_ctrl_c_the_first_of_two_replies_of_a_group_counts(server, monkeypatch):
+    released, main = threading.Event(), threading.main_thread().ident
+
+    def second_is_late(asked):
+        if len(server.asked) > 1:
+            signal.pthread_kill(main, signal.SIGINT)
+            released.wait(30)
+        return say('{"label": "restatement"}')
+
+    server.script = second_is_late
+    with pytest.raises(KeyboardInterrupt) as ended:
+        memory_of().consolidate(model=model_of(server), concurrency=1)
+    released.set()
+    assert vars(ended.value)["report"].asked == 1
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

@@ -117,7 +117,7 @@ def test_a_head_without_end_is_a_timeout(answer: Any, provider: str) -> None:
         model = mempp.chat_model(f"{provider}:m", base_url=url, timeout=0.4, max_retries=1)
         error = error_of(lambda: model.ask(request()))
     assert isinstance(error, ModelRequestError)
-    assert "did not answer within 0.4 s, 2 times" in str(error)
+    assert "did not answer within 0.4 s (2 attempt(s))" in str(error)
     assert error.attempts == 2, "each may have been billed"
 
 

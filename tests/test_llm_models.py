@@ -113,7 +113,7 @@ def test_a_timeout_and_a_broken_connection_are_repeated(server: ModelServer, pro
     [
         (status(500, "out of order"), "out of order"),
         (status(400, "prompt is too long"), "prompt is too long"),
-        (slow(), "did not answer within 0.3 s, 1 times"),
+        (slow(), r"did not answer within 0.3 s \(1 attempt\(s\)\)"),
         (reset(), "no connection"),
         (garbage(), "no (chat completion|message)"),
         (garbage(b"<html>hello</html>"), "no (chat completion|message)"),

@@ -50,13 +50,15 @@ class ReaderGoneError(Exception):
 def say(message: str) -> None:
     """One line on stderr, headed by the program's name."""
     line = f"mempp: {one_line(message)}\n"
-    # A message that nobody can read must not end the work it is about (`mempp add … 2>&1 | head -1`).
-    with suppress(OSError):
+    try:
         try:
             sys.stderr.write(line)
             sys.stderr.flush()
         except RuntimeError:  # the handler of a signal says it, in the midst of another line
             os.write(sys.stderr.fileno(), line.encode(errors="backslashreplace"))
+    except OSError:
+        # A message that nobody can read must not end the work it is about (`mempp add … 2>&1 | head -1`).
+        _give_up(sys.stderr)
 
 
 def emit(text: str) -> None:
@@ -69,12 +71,16 @@ def emit(text: str) -> None:
     try:
         _write_all(sys.stdout, text)
     except OSError as error:
-        # What is still buffered must not fail again when Python shuts down.
-        with suppress(OSError, ValueError):  # ValueError: stdout is no file of the system
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up(sys.stdout)
         if isinstance(error, BrokenPipeError):
             raise ReaderGoneError from None
         raise OutputError(f"cannot write the output: {error.strerror or error}") from None
+
+
+def _give_up(stream: TextIO) -> None:
+    """Let what is still buffered not fail again when Python shuts down, which would change the exit code."""
+    with suppress(OSError, ValueError):  # ValueError: it is no file of the system
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _write_all(stream: TextIO, text: str) -> None:

@@ -112,8 +112,12 @@ class _Bar(_Silence):
             TextColumn("{task.fields[detail]}", markup=False),
         )
         self._progress = Progress(*columns, console=console, transient=True)
-        self._progress.start()
-        self._task = self._progress.add_task(self._verb, total=None, detail="")
+        try:
+            self._progress.start()
+            self._task = self._progress.add_task(self._verb, total=None, detail="")
+        except BaseException:  # Ctrl-C; the cursor must not stay hidden
+            self._progress.stop()
+            raise
         return self
 
     def show(self, count: int, fraction: float | None) -> None:

@@ -82,6 +82,13 @@ def _unforeseen(error: Exception) -> int:
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
     """Show warnings as messages of the program, each once, without the line of code they came from."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *_others: object, **_more: object) -> None:
+        if str(message) not in said:  # Python itself tells one again that comes from another line
+            said.add(str(message))
+            say(f"warning: {message}")
+
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_others, **_more: say(f"warning: {message}")
+        warnings.showwarning = show
         yield

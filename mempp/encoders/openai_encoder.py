@@ -183,8 +183,8 @@ class OpenAIEncoder:
             failure = EncoderError(str(error))
         except openai.APITimeoutError:
             failure = EncoderError(
-                f"{self._server(client)} did not answer within {self._timeout:g} s, {self._max_retries + 1} times; "
-                "try again later or give a longer timeout="
+                f"{self._server(client)} did not answer within {self._timeout:g} s "
+                f"({self._max_retries + 1} attempt(s)); try again later or give a longer timeout="
             )
         except openai.APIConnectionError as error:
             failure = EncoderError(

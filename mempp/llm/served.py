@@ -192,7 +192,7 @@ class Served(ABC, Generic[Form]):
             return self._open(request, form, stream=stream), None
         except sdk.APITimeoutError:
             failure = UnansweredError(
-                f"{self.name}: {self._server} did not answer within {self._timeout:g} s, {self._attempts} times",
+                f"{self.name}: {self._server} did not answer within {self._timeout:g} s ({self._attempts} attempt(s))",
                 attempts.open,
             )
         except sdk.APIConnectionError as error:

@@ -140,6 +140,8 @@ class Batch:
         self.stopped: str | None = None
         """Why no further job is begun, where a limit is reached."""
         self._awaited = False
+        self._open: dict[int, Account] = {}
+        """Of jobs that were begun and are not in `account`, by identity."""
 
     @property
     def cost(self) -> float | None:
@@ -198,7 +200,7 @@ class Batch:
                 elif out:
                     number, outcome, account = crew.take()
                     del out[number]
-                    self.account.add(account)
+                    self._add(account)
                     finished[number] = outcome
                     # No request can succeed any more; what was begun before it comes out, and nothing else is begun.
                     doomed = doomed or (isinstance(outcome, BaseException) and not isinstance(outcome, CostLimitError))
@@ -214,16 +216,21 @@ class Batch:
         except MemppError:
             self._count(crew.stop(_GRACE, len(out)))
             raise
-        except GeneratorExit:
-            if self._awaited:
-                self._count(crew.stop(_GRACE, len(out)))
+        except (GeneratorExit, KeyboardInterrupt):
+            self._count(crew.stop(_GRACE if self._awaited else 0, len(out)))
+            for account in [*self._open.values()]:  # what jobs under way were answered so far
+                self._add(account)
             raise
         finally:
             crew.stop(0, 0)
 
     def _count(self, finished: "Iterable[tuple[int, object, Account]]") -> None:
         for _, _, account in finished:
-            self.account.add(account)
+            self._add(account)
+
+    def _add(self, account: Account) -> None:
+        self._open.pop(id(account), None)
+        self.account.add(account)
 
     def _may_begin(self, job: Job[Any], out: Mapping[int, Job[Any]], *, ahead: int) -> bool:
         if len(out) >= self._concurrency or ahead >= self._concurrency * _AHEAD:
@@ -267,6 +274,7 @@ class Batch:
 
     def _work(self, job: Job[Value]) -> tuple["Done[Value] | BaseException", Account]:
         account = Account()
+        self._open[id(account)] = account
 
         def ask(request: Request) -> Reply:
             if isinstance(job, _WithinLimits):

@@ -16,13 +16,14 @@ what was decided (see `consolidation_log`), so a run that was killed goes on whe
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.errors import EncoderError, InputError, ModelRequestError, quoted
+from mempp.errors import EncoderError, InputError, MemppError, ModelRequestError, quoted
 from mempp.llm import Model, Usage
 from mempp.operators import consolidation_prompts as prompts
 from mempp.operators.batch import CONCURRENCY, Ask, Batch, Done, Job, carrying
@@ -332,8 +333,11 @@ class _Consolidation:
         before = self._memory.head_sequence
         try:
             self._memory.commit(build)
-        except EncoderError:
-            if made and self._memory.head_sequence > before:  # it is stored, and a merged row has no vector yet
+        except (EncoderError, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt):
+                with suppress(MemppError):  # it may have been committed, and interrupted then
+                    self._memory.refresh()
+            if made and self._memory.head_sequence > before:  # it is stored, and a merged row may have no vector yet
                 self._unembedded = made[-1]
                 self._anchor = rows[0] if self._anchor is None else self._anchor
             raise
