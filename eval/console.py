@@ -31,9 +31,11 @@ class ReaderGoneError(Exception):
 
 def say(message: str) -> None:
     """One line on stderr, headed by the program's name."""
-    with suppress(OSError):  # a message that nobody can read must not end the work it is about
+    try:
         sys.stderr.write(f"eval: {_UNSAFE.sub('?', ' '.join(message.split()))}\n")
         sys.stderr.flush()
+    except OSError:  # a message that nobody can read must not end the work it is about
+        _give_up(sys.stderr)
 
 
 def write(text: str) -> None:
@@ -47,11 +49,16 @@ def write(text: str) -> None:
         sys.stdout.write(_UNSAFE.sub("?", text) + "\n")
         sys.stdout.flush()
     except OSError as error:
-        with suppress(OSError, ValueError):  # what is still buffered must not fail again when Python shuts down
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up(sys.stdout)
         if isinstance(error, BrokenPipeError):
             raise ReaderGoneError from None
         raise EvalError(f"cannot write to standard output: {error.strerror or error}") from None
+
+
+def _give_up(stream: TextIO) -> None:
+    """Let what is still buffered not fail again when Python shuts down, which would change the exit code."""
+    with suppress(OSError, ValueError):  # ValueError: it is no file of the system
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def write_json(value: Any) -> None:

@@ -172,6 +172,19 @@ def test_a_full_output_is_one_line(arguments):
     assert re.fullmatch(r"eval: cannot write to standard output: No space left on device\n", stderr), stderr
 
 
+def test_the_exit_code_stays_where_nobody_reads_the_messages():
+    gone, ours = os.pipe()
+    os.close(gone)
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "eval", "run", "nonsense"], stderr=ours, cwd=ROOT, env=kept, check=False
+        )
+    finally:
+        os.close(ours)
+    assert done.returncode == 2
+
+
 def test_a_damaged_benchmark_is_told_before_anything_runs(tmp_path):
     (tmp_path / "documents.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "questions.jsonl").write_text('{"text": "b", "evidence": ["line-1"]}\n{"text": \n')
