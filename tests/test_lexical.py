@@ -2,7 +2,7 @@
 
 import math
 import random
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mempp.errors import InputError
-from mempp.indexes import LexicalIndex, Ranking, bm25, postings
+from mempp.indexes import LexicalIndex, Ranking, asked, bm25, postings
 from mempp.indexes.analysis import question_terms, terms
 from mempp.indexes.postings import Postings
 
@@ -40,6 +40,7 @@ def scan(texts: list[list[str]], question: str, allowed: list[bool], limit: int,
         return []
     frequency = {term: sum(1 for row in rows if term in texts[row]) for term in asked}
     mean = sum(len(texts[row]) for row in rows) / len(rows)
+    asked.sort(key=frequency.__getitem__)  # sums are taken from the heaviest term to the lightest
     scored = []
     for row in rows:
         held = [term for term in asked if term in texts[row]]
@@ -78,7 +79,18 @@ def corpus() -> list[str]:
     return [" ".join(chance.choices(vocabulary, weights, k=chance.randint(0, 12))) for _ in range(5_000)]
 
 
-def test_equals_a_full_scan_in_200_random_scopes(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("worth_looking_up", [0, 2, 8, 1_000_000], ids=["always", "soon", "as it is", "never"])
+def test_equals_a_full_scan_in_200_random_scopes(
+    corpus: list[str], monkeypatch: pytest.MonkeyPatch, worth_looking_up: int
+) -> None:
+    looked_up: list[int] = []
+
+    def look_up(holding: Any, rows: Any) -> Any:
+        looked_up.append(len(rows))
+        return asked.looked_up(holding, rows)
+
+    monkeypatch.setattr(bm25, "looked_up", look_up)
+    monkeypatch.setattr(bm25, "_WORTH_LOOKING_UP", worth_looking_up)
     monkeypatch.setattr(bm25, "_BLOCK", 700)  # several blocks, the last one short
     monkeypatch.setattr(postings, "_SMALLEST_MERGE", 10_000)  # merged arrays and tails
     monkeypatch.setattr(postings, "_LARGEST_BLOCK", 5_000)
@@ -100,6 +112,7 @@ def test_equals_a_full_scan_in_200_random_scopes(corpus: list[str], monkeypatch:
             assert pairs(index.rank(question, allowed, limit, mode)) == expected  # scores to the last bit
             some += len(expected)
     assert some > 10_000
+    assert (len(looked_up) > 100) == (worth_looking_up < 1_000_000)
 
 
 def test_scores_are_those_of_tantivy(corpus: list[str]) -> None:

@@ -17,7 +17,10 @@ _FEW = 8  # a scope is few rows when it is no more than one in so many
 
 @dataclass(frozen=True, slots=True)
 class AskedTerms:
-    """The terms of a question that some row in scope holds, and what they weigh there."""
+    """The terms of a question that some row in scope holds, and what they weigh there.
+
+    The heaviest comes first, of equal ones that which the question names first; sums are taken in this order.
+    """
 
     postings: tuple[tuple[NDArray[np.uint32], Counts], ...]
     """For each term the rows in scope that hold it, ascending, and how often."""
@@ -72,10 +75,11 @@ def asked_terms(
     """
     in_scope = int(np.count_nonzero(allowed))
     few = np.flatnonzero(allowed) if in_scope * _FEW <= len(allowed) else None
-    kept, weights, total = [], [], 0.0
+    kept: list[tuple[float, tuple[NDArray[np.uint32], Counts]]] = []
+    total = 0.0
     for rows, counts in postings:
         if few is not None and in_scope * _LOOKED_UP < len(rows):
-            _, places = _looked_up(rows, few)
+            _, places = looked_up(rows, few)
             rows, counts = rows.take(places), counts.take(places)
         elif in_scope < len(allowed):
             inside = np.flatnonzero(allowed.take(rows))  # and not by the bitset itself, which takes four times as long
@@ -83,9 +87,10 @@ def asked_terms(
         weight = idf(in_scope, len(rows))
         total += weight
         if len(rows):
-            kept.append((rows, counts))
-            weights.append(weight)
-    return AskedTerms(tuple(kept), tuple(weights), lengths, allowed, in_scope, few, total, len(postings) - len(kept))
+            kept.append((weight, (rows, counts)))
+    kept.sort(key=lambda term: term[0], reverse=True)
+    weights, held = tuple(weight for weight, _ in kept), tuple(holding for _, holding in kept)
+    return AskedTerms(held, weights, lengths, allowed, in_scope, few, total, len(postings) - len(kept))
 
 
 def idf(documents: int, frequency: int) -> float:
@@ -110,11 +115,11 @@ def counts_in(
         frequencies = held.take(rows)
         here = np.flatnonzero(frequencies)
         return here, frequencies[here].astype(np.float64)
-    here, places = _looked_up(holding, rows)
+    here, places = looked_up(holding, rows)
     return here, counts[places].astype(np.float64)
 
 
-def _looked_up(holding: NDArray[np.uint32], rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def looked_up(holding: NDArray[np.uint32], rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Which of these rows (positions) are among those that hold a term, at least one, and where they are there."""
     places = np.searchsorted(holding, rows.astype(np.uint32))
     np.minimum(places, len(holding) - 1, out=places)

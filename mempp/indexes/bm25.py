@@ -10,19 +10,21 @@ statistics have scores equal to the last bit.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempp.indexes.asked import AskedTerms, counts_in
+from mempp.indexes.asked import AskedTerms, counts_in, looked_up
 from mempp.indexes.postings import Counts
 from mempp.indexes.ranking import Ranking, best_positions
 
 K1 = 1.2
 B = 0.75
 
-_BLOCK = 1 << 14  # rows scored together, so that their scores stay in the processor's cache
+_BLOCK = 1 << 15  # rows scored together, so that their scores stay in the processor's cache
 _NUMBERED = 16  # finding a posting's row in the scope takes as long as numbering so many rows
+_WORTH_LOOKING_UP = 8  # scoring a posting takes an eighth of the time of looking a row up
 _BY_LOOKING_UP = 8  # rows are looked up one by one in postings that are so many times as long
 
 
@@ -53,7 +55,7 @@ def _every_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
             rows = rows[held[rows]]
         if not len(rows):
             return Ranking.empty()
-    norms = K1 * (1 - B + B * (asked.lengths[rows] / mean_length))
+    norms = _norms_of(asked.lengths[rows], mean_length)
     scores = np.zeros(len(rows), np.float64)
     for postings, weight in zip(asked.postings, asked.idf, strict=True):
         _, frequencies = counts_in(postings, rows)
@@ -63,35 +65,120 @@ def _every_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
 
 
 def _any_term(asked: AskedTerms, mean_length: float, limit: int) -> Ranking:
-    """Rows scored block by block; the best so far tell which of the next are worth keeping.
+    """Rows scored block by block, the heaviest terms first; the best so far tell which rows are worth scoring further.
 
-    In one thread: the steps of a block are so short that two threads would spend as long again in handing the
-    interpreter's lock to one another.
+    A row that cannot reach the limit-th best so far, whatever it holds of the terms that are left, is dropped, and
+    common terms are looked up for the others alone (MaxScore: Turtle and Flood, "Query evaluation: strategies and
+    optimizations", 1995). In one thread: the steps of a block are so short that two threads would spend as long again
+    in handing the interpreter's lock to one another.
     """
     few, lengths, places = asked.few, asked.lengths, [rows for rows, _ in asked.postings]
     if few is not None:
         lengths, places = lengths.take(few), _places_within(few, places, len(asked.allowed))
     starts = np.arange(0, len(lengths) + _BLOCK, _BLOCK, dtype=np.uint32)
-    cuts = [np.searchsorted(of_term, starts).tolist() for of_term in places]
+    terms = [
+        _Term(rows, counts, weight * (K1 + 1), int(counts.max()), np.searchsorted(rows, starts).tolist())
+        for rows, (_, counts), weight in zip(places, asked.postings, asked.idf, strict=True)
+    ]
     best, best_scores = np.empty(0, np.int64), np.empty(0, np.float64)
     for block, start in enumerate(starts[:-1].tolist()):
-        held = [slice(cut[block], cut[block + 1]) for cut in cuts]
-        if not any(here.stop > here.start for here in held):
+        if not any(term.cuts[block + 1] > term.cuts[block] for term in terms):
             continue
-        norms = K1 * (1 - B + B * (lengths[start : start + _BLOCK] / mean_length))
-        once = 1.0 + norms
-        scores = np.zeros(len(norms), np.float64)
-        for of_term, (_, counts), weight, here in zip(places, asked.postings, asked.idf, held, strict=True):
-            if here.stop > here.start:
-                positions = np.subtract(of_term[here], start, dtype=np.intp)
-                _add(scores, positions, counts[here], weight * (K1 + 1), norms, once)
         # A later row wins a tie, so that all that reach the border are kept until the end.
-        border = best_scores[-1] if len(best) == limit else 0.0
-        found = np.flatnonzero(scores >= border) if border else np.flatnonzero(scores)
+        border = float(best_scores[-1]) if len(best) == limit else 0.0
+        found, scores = _scored(terms, block, start, lengths[start : start + _BLOCK], mean_length, border)
         if len(found):
             some, some_scores = _best(found + start, scores[found], limit)
             best, best_scores = _best(np.concatenate((best, some)), np.concatenate((best_scores, some_scores)), limit)
     return Ranking(best if few is None else few[best], best_scores)
+
+
+class _Term(NamedTuple):
+    rows: NDArray[np.uint32]
+    """Where the rows that hold it stand in the scope, ascending."""
+    counts: Counts
+    weight: float
+    most: int
+    """The largest of `counts`."""
+    cuts: list[int]
+    """Where in `rows` each block begins."""
+
+
+def _scored(
+    terms: Sequence[_Term], block: int, start: int, lengths: NDArray[np.uint32], mean_length: float, border: float
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The rows of a block that reach a border (0: that hold a term), in places from its start; the scores of all.
+
+    Those of others may lack terms.
+
+    Args:
+        terms: the heaviest first; sums are taken in this order.
+        block: which block.
+        start: its first row.
+        lengths: of its rows.
+        mean_length: of all rows in scope.
+        border: a score.
+    """
+    norms = _Norms(lengths, mean_length)
+    scores = np.zeros(len(lengths), np.float64)
+    left = _most_of_the_rest(terms, block, float(_norms_of(lengths.min(keepdims=True), mean_length)[0]))
+    in_race: NDArray[np.intp] | None = None  # None: all rows
+    for term, rest in zip(terms, left, strict=True):
+        if rest < border:
+            needed = border * (1 - 1e-9) - rest
+            in_race = np.flatnonzero(scores >= needed) if in_race is None else in_race[scores[in_race] >= needed]
+            if not len(in_race):
+                return in_race, scores
+        held = slice(term.cuts[block], term.cuts[block + 1])
+        rows, counts = term.rows[held], term.counts[held]
+        if in_race is not None and len(in_race) * _WORTH_LOOKING_UP < len(rows):
+            here, places = looked_up(rows, in_race + start)
+            _add(scores, in_race.take(here), counts.take(places), term.weight, norms)
+        elif len(rows):
+            _add(scores, np.subtract(rows, start, dtype=np.intp), counts, term.weight, norms)
+    if in_race is not None:
+        return in_race[scores[in_race] >= border], scores
+    return np.flatnonzero(scores >= border) if border else np.flatnonzero(scores), scores
+
+
+class _Norms:
+    """k1 · (1 - b + b · length / mean length) of the rows of a block, made for all of them once many are asked for."""
+
+    def __init__(self, lengths: NDArray[np.uint32], mean_length: float) -> None:
+        self._lengths = lengths
+        self._mean_length = mean_length
+        self._all: NDArray[np.float64] | None = None
+        self._once: NDArray[np.float64] | None = None
+
+    def take(self, positions: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The norms at these places."""
+        if self._all is not None:
+            return self._all.take(positions)
+        return _norms_of(self._lengths.take(positions), self._mean_length)
+
+    def once(self, positions: NDArray[np.intp]) -> NDArray[np.float64]:
+        """1 + the norms at these places."""
+        if self._once is None:
+            if len(positions) * _NUMBERED < len(self._lengths):
+                return 1.0 + self.take(positions)
+            self._all = _norms_of(self._lengths, self._mean_length)
+            self._once = 1.0 + self._all
+        return self._once.take(positions)
+
+
+def _norms_of(lengths: NDArray[np.uint32], mean_length: float) -> NDArray[np.float64]:
+    norms: NDArray[np.float64] = K1 * (1 - B + B * (lengths / mean_length))
+    return norms
+
+
+def _most_of_the_rest(terms: Sequence[_Term], block: int, least_norm: float) -> list[float]:
+    """For each term at least what a row of a block can get by it and those behind it."""
+    rest, left = 0.0, []
+    for term in reversed(terms):
+        if term.cuts[block + 1] > term.cuts[block]:
+            rest += term.weight * term.most / (term.most + least_norm)
+        left.append(rest)
+    return left[::-1]
 
 
 def _places_within(
@@ -107,15 +194,10 @@ def _places_within(
 
 
 def _add(
-    scores: NDArray[np.float64],
-    positions: NDArray[np.intp],
-    counts: Counts,
-    weight: float,
-    norms: NDArray[np.float64],
-    once: NDArray[np.float64],
+    scores: NDArray[np.float64], positions: NDArray[np.intp], counts: Counts, weight: float, norms: _Norms
 ) -> None:
-    """Add weight · tf / (tf + norm) to the scores of those that hold a term; `once` is 1 + norms."""
-    added = weight / once.take(positions)
+    """Add weight · tf / (tf + norm) to the scores of those that hold a term."""
+    added = weight / norms.once(positions)
     several = np.flatnonzero(counts > 1)  # most terms stand in a text once
     if len(several):
         frequencies = counts[several].astype(np.float64)
