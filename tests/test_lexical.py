@@ -79,9 +79,9 @@ def corpus() -> list[str]:
     return [" ".join(chance.choices(vocabulary, weights, k=chance.randint(0, 12))) for _ in range(5_000)]
 
 
-@pytest.mark.parametrize("worth_looking_up", [0, 2, 8, 1_000_000], ids=["always", "soon", "as it is", "never"])
+@pytest.mark.parametrize("by_looking_up", [0, 2, 8, 1_000_000], ids=["always", "soon", "as it is", "never"])
 def test_equals_a_full_scan_in_200_random_scopes(
-    corpus: list[str], monkeypatch: pytest.MonkeyPatch, worth_looking_up: int
+    corpus: list[str], monkeypatch: pytest.MonkeyPatch, by_looking_up: int
 ) -> None:
     looked_up: list[int] = []
 
@@ -90,7 +90,7 @@ def test_equals_a_full_scan_in_200_random_scopes(
         return asked.looked_up(holding, rows)
 
     monkeypatch.setattr(bm25, "looked_up", look_up)
-    monkeypatch.setattr(bm25, "_WORTH_LOOKING_UP", worth_looking_up)
+    monkeypatch.setattr(bm25, "_BY_LOOKING_UP", by_looking_up)
     monkeypatch.setattr(bm25, "_BLOCK", 700)  # several blocks, the last one short
     monkeypatch.setattr(postings, "_SMALLEST_MERGE", 10_000)  # merged arrays and tails
     monkeypatch.setattr(postings, "_LARGEST_BLOCK", 5_000)
@@ -112,7 +112,7 @@ def test_equals_a_full_scan_in_200_random_scopes(
             assert pairs(index.rank(question, allowed, limit, mode)) == expected  # scores to the last bit
             some += len(expected)
     assert some > 10_000
-    assert (len(looked_up) > 100) == (worth_looking_up < 1_000_000)
+    assert (len(looked_up) > 100) == (by_looking_up < 1_000_000)
 
 
 def test_scores_are_those_of_tantivy(corpus: list[str]) -> None:

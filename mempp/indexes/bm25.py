@@ -24,7 +24,6 @@ B = 0.75
 
 _BLOCK = 1 << 15  # rows scored together, so that their scores stay in the processor's cache
 _NUMBERED = 16  # finding a posting's row in the scope takes as long as numbering so many rows
-_WORTH_LOOKING_UP = 8  # scoring a posting takes an eighth of the time of looking a row up
 _BY_LOOKING_UP = 8  # rows are looked up one by one in postings that are so many times as long
 
 
@@ -131,7 +130,7 @@ def _scored(
                 return in_race, scores
         held = slice(term.cuts[block], term.cuts[block + 1])
         rows, counts = term.rows[held], term.counts[held]
-        if in_race is not None and len(in_race) * _WORTH_LOOKING_UP < len(rows):
+        if in_race is not None and len(in_race) * _BY_LOOKING_UP < len(rows):
             here, places = looked_up(rows, in_race + start)
             _add(scores, in_race.take(here), counts.take(places), term.weight, norms)
         elif len(rows):
@@ -148,22 +147,14 @@ class _Norms:
         self._lengths = lengths
         self._mean_length = mean_length
         self._all: NDArray[np.float64] | None = None
-        self._once: NDArray[np.float64] | None = None
 
     def take(self, positions: NDArray[np.intp]) -> NDArray[np.float64]:
         """The norms at these places."""
-        if self._all is not None:
-            return self._all.take(positions)
-        return _norms_of(self._lengths.take(positions), self._mean_length)
-
-    def once(self, positions: NDArray[np.intp]) -> NDArray[np.float64]:
-        """1 + the norms at these places."""
-        if self._once is None:
+        if self._all is None:
             if len(positions) * _NUMBERED < len(self._lengths):
-                return 1.0 + self.take(positions)
+                return _norms_of(self._lengths.take(positions), self._mean_length)
             self._all = _norms_of(self._lengths, self._mean_length)
-            self._once = 1.0 + self._all
-        return self._once.take(positions)
+        return self._all.take(positions)
 
 
 def _norms_of(lengths: NDArray[np.uint32], mean_length: float) -> NDArray[np.float64]:
@@ -197,11 +188,12 @@ def _add(
     scores: NDArray[np.float64], positions: NDArray[np.intp], counts: Counts, weight: float, norms: _Norms
 ) -> None:
     """Add weight · tf / (tf + norm) to the scores of those that hold a term."""
-    added = weight / norms.once(positions)
+    here = norms.take(positions)
+    added = weight / (1.0 + here)
     several = np.flatnonzero(counts > 1)  # most terms stand in a text once
     if len(several):
         frequencies = counts[several].astype(np.float64)
-        added[several] = weight * frequencies / (frequencies + norms.take(positions[several]))
+        added[several] = weight * frequencies / (frequencies + here[several])
     # Rows are distinct within a term, so that plain indexed addition adds once to each.
     added += scores.take(positions)
     scores[positions] = added

@@ -213,12 +213,10 @@ class Batch:
                     break
             if upcoming is not None:
                 self.stopped = self._limit(upcoming.most, self.account)
-        except MemppError:
-            self._count(crew.stop(_GRACE, len(out)))
-            raise
-        except (GeneratorExit, KeyboardInterrupt):
-            self._count(crew.stop(_GRACE if self._awaited else 0, len(out)))
-            for account in [*self._open.values()]:  # what jobs under way were answered so far
+        except (MemppError, GeneratorExit, KeyboardInterrupt) as error:
+            awaited = self._awaited or isinstance(error, MemppError)
+            self._count(crew.stop(_GRACE if awaited else 0, len(out)))
+            for account in [*self._open.values()]:  # what jobs still under way were answered so far
                 self._add(account)
             raise
         finally:
