@@ -1,8 +1,10 @@
-"""Small stand-ins for tests: an encoder whose vectors follow the words of a text."""
+"""Small stand-ins for tests: an encoder whose vectors follow the words of a text, and one that hangs."""
 
 import hashlib
 import re
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,3 +34,17 @@ class WordEncoder:
             total += np.random.default_rng(seed).standard_normal(self.identity.dimensions)
         norm = float(np.linalg.norm(total)) or 1.0
         return (total / norm).astype(np.float32)
+
+
+class HangingEncoder(WordEncoder):
+    """Hangs in its second call, which it tells by the file `hangs`, until the file `go` is there: in this folder."""
+
+    calls = 0
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        HangingEncoder.calls += 1
+        if HangingEncoder.calls == 2:
+            Path("hangs").touch()
+            while not Path("go").exists():
+                time.sleep(0.01)
+        return super().encode_documents(texts)

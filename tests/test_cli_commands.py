@@ -359,29 +359,16 @@ def test_a_batch_is_finished_before_an_interruption_takes_effect(
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-# An encoder whose second call hangs until the file `go` is there, or until it is killed.
 HANGS = """
-import sys, time
-from pathlib import Path
+import sys
 import mempp
 from mempp import encoding
 from mempp.cli import main
-from support import WordEncoder
-
-class Hanging(WordEncoder):
-    calls = 0
-
-    def encode_documents(self, texts):
-        Hanging.calls += 1
-        if Hanging.calls == 2:
-            Path("hangs").touch()
-            while not Path("go").exists():
-                time.sleep(0.01)
-        return super().encode_documents(texts)
+from support import HangingEncoder
 
 encoding.ROUND_TEXTS = 1
 open_really = mempp.open
-mempp.open = lambda path, **options: open_really(path, **{**options, "encoder": Hanging()})
+mempp.open = lambda path, **options: open_really(path, **{**options, "encoder": HangingEncoder()})
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import typer
 from conftest import ROOT
+from rich.progress import Progress
 from support import WordEncoder
 
 import mempp
-from mempp.cli import main
+from mempp.cli import main, progress
 from mempp.cli.interrupts import answered
 from mempp.cli.output import say
 
@@ -23,24 +24,13 @@ Capture = pytest.CaptureFixture[str]
 
 # An encoder that hangs in its second call until the file `go` is there, and rounds of one batch of 64 documents.
 DRIVER = """
-import sys, time
+import sys
 from pathlib import Path
 import mempp
 import mempp.cli.embed
 from mempp import encoding, reembedding
 from mempp.cli import main, progress
-from support import WordEncoder
-
-class Hanging(WordEncoder):
-    calls = 0
-
-    def encode_documents(self, texts):
-        Hanging.calls += 1
-        if Hanging.calls == 2:
-            Path("hangs").touch()
-            while not Path("go").exists():
-                time.sleep(0.01)
-        return super().encode_documents(texts)
+from support import HangingEncoder, WordEncoder
 
 class Meter(progress._Silence):
     def show(self, count, fraction):
@@ -49,9 +39,9 @@ class Meter(progress._Silence):
 encoding.ROUND_TEXTS = 1
 mempp.cli.embed.meter = lambda verb, *, quiet: Meter()
 open_really = mempp.open
-encoder = WordEncoder() if sys.argv[1] == "reembed" else Hanging()
+encoder = WordEncoder() if sys.argv[1] == "reembed" else HangingEncoder()
 mempp.open = lambda path, **options: open_really(path, **{**options, "encoder": encoder})
-reembedding.resolve_encoder = lambda choice: Hanging(name="other")
+reembedding.resolve_encoder = lambda choice: HangingEncoder(name="other")
 sys.exit(main(sys.argv[1:]))
 """
 COMMANDS = {
@@ -195,6 +185,20 @@ def test_ctrl_c_in_the_midst_of_a_line_is_answered_too(monkeypatch: pytest.Monke
         with pytest.raises(typer.Exit), answered(lambda: say("what stays \ud800")):
             say("some progress")
     assert (tmp_path / "stderr").read_text() == "mempp: what stays \\ud800\n"
+
+
+def test_ctrl_c_while_the_bar_begins_gives_the_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    stop = Progress.stop
+    monkeypatch.setattr(Progress, "add_task", interrupted)
+    monkeypatch.setattr(Progress, "stop", lambda self: stopped.append(stop(self)))
+    with pytest.raises(KeyboardInterrupt), progress._Bar("adding"):
+        pass
+    assert stopped == [None]
 
 
 def test_any_command_says_that_it_was_interrupted(

@@ -158,11 +158,12 @@ def test_an_error_that_ends_a_run_tells_what_was_done_before_it(capsys, server, 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "json"])
 def test_ctrl_c_tells_what_was_done_before_it(capsys, server, store, more):
     options = ("--model", "gpt-4o-mini", "--base-url", server.openai_url, "--retries", "0", "--concurrency", "1")
-    released = threading.Event()
+    sent, released = threading.Event(), threading.Event()
 
     def interrupting(asked):
-        if "c3" not in asked.prompt:
+        if "c3" not in asked.prompt or sent.is_set():
             return labeller(asked)
+        sent.set()
         os.kill(os.getpid(), signal.SIGINT)
         released.wait(30)
         return labeller(asked)
@@ -188,11 +189,13 @@ def test_ctrl_c_tells_what_was_done_before_it(capsys, server, store, more):
 
 
 def test_ctrl_c_before_the_first_reply_tells_that_nothing_was_done(capsys, server, store):
-    released = threading.Event()
+    sent, released = threading.Event(), threading.Event()
 
     def interrupting(asked):
-        os.kill(os.getpid(), signal.SIGINT)
-        released.wait(30)
+        if not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            released.wait(30)
         return labeller(asked)
 
     server.script = interrupting

@@ -3,7 +3,10 @@
 import contextlib
 import io
 import json
+import os
 import re
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -131,6 +134,28 @@ def test_options_of_the_call_need_graph(server, option):
     with contextlib.redirect_stderr(io.StringIO()) as stderr:
         assert main(["evidence", "store", "E1?", *map(str, option)]) == 2
     assert "are for --graph" in stderr.getvalue()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_prints_what_was_done_and_asked(server, command):
+    sent, released = threading.Event(), threading.Event()
+
+    def interrupting(asked: Asked) -> Answer:
+        if "note 9:" in asked.prompt and not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            released.wait(30)
+        return script(asked)
+
+    server.script = interrupting
+    stopped = run(server, command, "--json", "--concurrency", 1, code=130)
+    released.set()
+    report = json.loads(stopped.stdout)
+    assert 0 < report["asked"] < COMMANDS[command]
+    assert 0 < report["done"] < 24
+    with mempp.open("store", read_only=True, encoder="none") as memory:
+        assert report["items"] == len(memory.annotations(kind="fact" if command == "facts" else "triple"))
+    assert "calls that were under way are not counted" in stopped.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
